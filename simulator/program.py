@@ -1,0 +1,103 @@
+"""The program: code, constants, memory map, debug map."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from epu.simulator.instruction import Instruction
+from epu.simulator.machine import Machine
+from epu.simulator.operands import Grid, Lrm
+
+
+@dataclass(frozen=True)
+class Decode:
+    """How raw integers stand for reals.
+
+    ``"fx"``: ``raw * 2**-frac``. ``"q"``: ``(raw - zero_point) * scale`` (ONNX DequantizeLinear), one entry or one per slice
+    along ``axis``. ``"int"``: the integer itself.
+    """
+
+    kind: str = "int"
+    frac: int = 0
+    scale: tuple[float, ...] = ()
+    zero_point: tuple[int, ...] = ()
+    axis: int = 0
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A tensor at rest, C-contiguous, in space ``"ext"`` or ``"ocm"``; ``addr`` in bytes."""
+
+    name: str
+    space: str
+    addr: int
+    shape: tuple[int, ...]
+    dtype: str
+    decode: Decode = Decode()
+
+
+@dataclass(frozen=True)
+class Constant:
+    """Bytes that lie in external memory before the program starts."""
+
+    addr: int
+    data: bytes
+
+
+@dataclass(frozen=True)
+class KernelSpan:
+    """Instructions [start_pc, end_pc) of one kernel, the ONNX nodes it computes, where its operands live."""
+
+    name: str
+    nodes: tuple[str, ...]
+    start_pc: int
+    end_pc: int
+    macs: int = 0
+    inputs: tuple[Buffer, ...] = ()
+    outputs: tuple[Buffer, ...] = ()
+
+
+@dataclass(frozen=True)
+class Tap:
+    """After ``pc`` has run, ``operand`` holds the elements ``offset + sum of index * stride`` of a tensor of ``shape``.
+
+    Strides (per row digit, column digit and loop) count elements of the C-contiguous tensor.
+    """
+
+    tensor: str
+    pc: int
+    grid: Grid
+    loops: tuple[int, ...]
+    operand: Lrm
+    shape: tuple[int, ...]
+    offset: int
+    row_strides: tuple[int, ...]
+    col_strides: tuple[int, ...]
+    strides: tuple[int, ...]
+    decode: Decode = Decode()
+
+
+@dataclass(frozen=True)
+class DebugMap:
+    """What the code means; never changes what it does."""
+
+    kernels: tuple[KernelSpan, ...] = ()
+    taps: tuple[Tap, ...] = ()
+
+    def node_at(self, pc: int) -> str:
+        """ONNX node names of the kernel at ``pc``, empty where unknown."""
+        return next((", ".join(span.nodes) for span in self.kernels if span.start_pc <= pc < span.end_pc), "")
+
+
+@dataclass(frozen=True)
+class Program:
+    """All that the machine needs to run one model."""
+
+    machine: Machine
+    code: tuple[Instruction, ...]
+    ext_bytes: int
+    constants: tuple[Constant, ...] = ()
+    inputs: tuple[Buffer, ...] = ()
+    outputs: tuple[Buffer, ...] = ()
+    debug: DebugMap = field(default_factory=DebugMap)
+    name: str = "program"
