@@ -1,0 +1,200 @@
+"""How far the ISS is from ONNX Runtime on one tensor: one row of the validation table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from epu.graph import Fixed, Float, Integer, Quantized, TensorType
+
+Row = dict[str, Any]
+Reals = NDArray[np.float64]
+
+ISOLATED, SEGMENT, END_TO_END = "isolated", "segment", "end_to_end"
+MODES = (ISOLATED, SEGMENT, END_TO_END)
+
+FIXED_PSNR_GATE_DB = 120.0
+INT8_LSB_GATE = 1
+INT8_MISMATCH_RATE_GATE = 1e-6
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """What the table calls a mismatch above tolerance.
+
+    ``atol >= 0``: ``|error| > atol + rtol * |ORT|``, element by element. ``atol == -1``: ``|error| > rtol * max|ORT|``.
+    """
+
+    rtol: float = 0.1
+    atol: float = -1
+
+    def limit(self, ort: Reals) -> Reals:
+        if self.atol == -1:
+            return np.full(ort.shape, self.rtol * _peak(ort))
+        return self.atol + self.rtol * np.abs(ort)
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """ORT's tensor and the ISS's raw integers, brought on the grid of the ISS type.
+
+    ``grid`` is ORT's value in LSBs, rounded half to even but never clipped, so that a clipped range shows.
+    ``steps`` is the error in LSBs; it is infinite where ORT is not finite, because no integer stands for that.
+    """
+
+    ort: Reals
+    iss: Reals
+    step: Reals
+    grid: Reals
+    steps: Reals
+
+    @property
+    def error(self) -> Reals:
+        return self.steps * self.step
+
+
+def dtype_name(tensor_type: TensorType) -> str:
+    """The type as the table writes it: ``int8``, ``custom[qfp.27]32``, ``int64``."""
+    if isinstance(tensor_type, Fixed):
+        return f"custom[qfp.{tensor_type.frac}]32"
+    if isinstance(tensor_type, Float):
+        return "float32"
+    return tensor_type.dtype
+
+
+def compare(ort: NDArray[Any], iss: NDArray[Any], tensor_type: TensorType, tolerance: Tolerance = Tolerance()) -> Row:
+    """Compare ORT's tensor with the raw integers of the ISS; the row lacks S, Type and Name.
+
+    Quantised and plain integers are compared as integers, fixed point as multiples of one LSB. Where ORT holds a
+    float and the ISS a quantised tensor (an int8 chain that needs no float), the LSB is the quantisation step.
+    PSNR is ``20 log10(max|ORT| / RMSE)``: +inf without error, -inf for an error against an all-zero ORT tensor or
+    where ORT is not finite. An empty tensor has no error.
+    """
+    deviation = measure(ort, iss, tensor_type)
+    error, total = deviation.error, deviation.steps.size
+    mismatches = int(np.count_nonzero(deviation.steps))
+    location = _worst(error)
+    rmse = float(np.sqrt(np.mean(np.square(error)))) if total else 0.0
+    return {
+        "dtype": dtype_name(tensor_type),
+        "total": total,
+        "Bitwise Mismatches": mismatches,
+        "Mismatch %": 100.0 * mismatches / total if total else 0.0,
+        "RMSE": rmse,
+        "PSNR (dB)": psnr_db(_peak(deviation.ort), rmse),
+        "Max Abs Err": float(error[location]) if total else 0.0,
+        "Max Abs Err Loc": location,
+        "ORT[loc]": _scalar(ort, location),
+        "ISS[loc]": _iss_scalar(iss, location, deviation, tensor_type),
+        "Max Abs Err / ε": float(deviation.steps.max()) if total else 0.0,
+        "Mismatches Above Tol": int(np.count_nonzero(error > tolerance.limit(deviation.ort))),
+        "rtol": tolerance.rtol,
+        "atol": tolerance.atol,
+        "Comment": reason(deviation, tensor_type),
+    }
+
+
+def measure(ort: NDArray[Any], iss: NDArray[Any], tensor_type: TensorType) -> Deviation:
+    """Bring both tensors on the grid of the ISS type."""
+    assert ort.shape == iss.shape, f"ORT has shape {ort.shape}, the ISS {iss.shape}"
+    step, zero = _step_and_zero(tensor_type, ort)
+    reals = np.asarray(ort, np.float64)
+    raw = np.asarray(iss, np.float64)
+    grid = np.rint(reals / step) + zero
+    finite = np.isfinite(grid)
+    steps = np.where(finite, np.abs(np.where(finite, grid, 0.0) - raw), np.inf)
+    return Deviation(reals, (raw - zero) * step, np.broadcast_to(step, ort.shape), grid, steps)
+
+
+def psnr_db(peak: float, rmse: float) -> float:
+    """Peak signal to noise ratio in dB; never NaN."""
+    if rmse == 0.0:
+        return float("inf")
+    if peak == 0.0 or not np.isfinite(rmse):
+        return float("-inf")
+    return float(20.0 * np.log10(peak / rmse))
+
+
+def passes(row: Row, tensor_type: TensorType, mode: str) -> bool:
+    """The gate of one row.
+
+    Isolated and segment: at most 1 LSB on quantised tensors, equality on plain integers, at least 120 dB on
+    fixed point. End to end: nothing above tolerance.
+    """
+    if mode == END_TO_END:
+        return bool(row["Mismatches Above Tol"] == 0)
+    if isinstance(tensor_type, Fixed):
+        return bool(row["PSNR (dB)"] >= FIXED_PSNR_GATE_DB)
+    limit = INT8_LSB_GATE if isinstance(tensor_type, Quantized) else 0
+    return bool(row["Max Abs Err / ε"] <= limit)
+
+
+def reason(deviation: Deviation, tensor_type: TensorType) -> str:
+    """Why the tensors differ, where they themselves prove it; ``-`` without a mismatch, ``""`` if unproven."""
+    wrong = deviation.steps != 0
+    if not wrong.any():
+        return "-"
+    low, high = raw_limits(tensor_type)
+    if np.all((deviation.grid[wrong] > high) | (deviation.grid[wrong] < low)):
+        return "range clipped" if isinstance(tensor_type, Fixed) else "saturation"
+    if isinstance(tensor_type, Fixed) and np.all(_float32_rounding_explains(deviation)[wrong]):
+        return "ORT float32 rounding"
+    return ""
+
+
+def raw_limits(tensor_type: TensorType) -> tuple[int, int]:
+    """Smallest and largest raw integer of a type."""
+    if isinstance(tensor_type, (Fixed, Float)):
+        return raw_limits(Integer("int32"))
+    if tensor_type.dtype == "bool":
+        return 0, 1
+    info = np.iinfo(tensor_type.dtype)
+    return int(info.min), int(info.max)
+
+
+def _float32_rounding_explains(deviation: Deviation) -> NDArray[np.bool_]:
+    """Where the difference is at most half a float32 unit in the last place of ORT plus half an LSB of ours."""
+    unit = np.spacing(np.abs(np.asarray(deviation.ort, np.float32)))
+    allowed = 0.5 * np.asarray(unit, np.float64) + 0.5 * deviation.step
+    explained: NDArray[np.bool_] = np.abs(deviation.ort - deviation.iss) <= allowed
+    return explained
+
+
+def _step_and_zero(tensor_type: TensorType, ort: NDArray[Any]) -> tuple[Reals, Reals]:
+    """The LSB and the zero point, shaped to broadcast against the tensor."""
+    if isinstance(tensor_type, Fixed):
+        return np.array(2.0**-tensor_type.frac), np.array(0.0)
+    if not isinstance(tensor_type, Quantized) or ort.dtype.kind != "f":
+        return np.array(1.0), np.array(0.0)
+    shape = [1] * ort.ndim
+    if tensor_type.axis is not None and len(tensor_type.scale) > 1:
+        shape[tensor_type.axis] = -1
+    return np.array(tensor_type.scale).reshape(shape), np.array(tensor_type.zero_point, np.float64).reshape(shape)
+
+
+def _peak(values: Reals) -> float:
+    magnitude = np.abs(values)
+    finite = magnitude[np.isfinite(magnitude)]
+    return float(finite.max()) if finite.size else 0.0
+
+
+def _worst(error: Reals) -> tuple[int, ...]:
+    if not error.size:
+        return ()
+    return tuple(int(i) for i in np.unravel_index(int(np.argmax(error)), error.shape))
+
+
+def _scalar(values: NDArray[Any], location: tuple[int, ...]) -> int | float | bool | None:
+    result: int | float | bool | None = values[location].item() if values.size else None
+    return result
+
+
+def _iss_scalar(
+    iss: NDArray[Any], location: tuple[int, ...], deviation: Deviation, tensor_type: TensorType
+) -> int | float | bool | None:
+    if isinstance(tensor_type, Fixed) or np.any(deviation.step != 1.0):
+        return _scalar(deviation.iss, location)
+    return _scalar(iss, location)
