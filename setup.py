@@ -1,6 +1,8 @@
-"""Package mapping: the four top-level folders install under ``epu.`` only."""
+"""Package mapping: the four top-level folders install under ``epu.`` only, with every sub-package they hold."""
 
-from setuptools import setup
+from pathlib import Path
+
+from setuptools import find_packages, setup
 
 FOLDERS = {
     "epu": "python/epu",
@@ -9,10 +11,40 @@ FOLDERS = {
     "epu.relay_passes": "relay_passes",
 }
 
+
+def packages() -> dict[str, str]:
+    """Each package's name → its folder."""
+    found = dict(FOLDERS)
+    for package, folder in FOLDERS.items():
+        for name in find_packages(folder):
+            found[f"{package}.{name}"] = f"{folder}/{name.replace('.', '/')}"
+    return found
+
+
+def requirements(name: str) -> list[str]:
+    """The lines of a requirements input file."""
+    lines = Path(__file__).with_name(name).read_text(encoding="utf-8").splitlines()
+    return [line for line in lines if line and not line.startswith("#")]
+
+
 setup(
     name="epu",
     version="0.1.0",
-    packages=[*FOLDERS, "epu.operators"],
-    package_dir={**FOLDERS, "epu.operators": "python/epu/operators"},
+    description="Compiler and instruction-set simulator for a fixed-point GPNPU",
+    long_description=Path(__file__).with_name("README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    license_files=["LICENSE"],
     python_requires=">=3.10",
+    packages=list(packages()),
+    package_dir=packages(),
+    package_data={"": ["py.typed", "*.j2", "*.json", "*.npz"]},
+    include_package_data=False,
+    install_requires=requirements("requirements.in"),
+    extras_require={
+        "relay": requirements("requirements-relay.in"),
+        "dev": requirements("requirements-dev.in"),
+    },
+    entry_points={"console_scripts": ["epu = epu.cli:main"]},
+    zip_safe=False,
 )
