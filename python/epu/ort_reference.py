@@ -1,0 +1,157 @@
+"""ONNX Runtime as the reference: optimisations off, one thread, every node output visible; and its speed.
+
+Owns the session settings: a comparison with ORT means these, because ORT at higher levels fuses and then differs
+from itself.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+from numpy.typing import NDArray
+
+from epu.errors import UserError
+
+Tensors = dict[str, NDArray[Any]]
+Session = Any  # onnxruntime has no types
+
+CPU_FLAGS = ("avx2", "fma", "avx_vnni", "avx512f", "avx512bw", "avx512_vnni", "amx_int8")
+SILENT = 4  # ORT's severity "fatal": warnings about unused initialisers are not the user's concern
+
+
+@dataclass(frozen=True)
+class OrtTiming:
+    """Median seconds of one run of the plain model on one thread, after a warm-up."""
+
+    unoptimised: float  # ORT_DISABLE_ALL, the reference
+    default: float  # ORT's own default level
+
+
+@dataclass(frozen=True)
+class InputSpec:
+    """One graph input as ORT declares it."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+
+class OrtReference:
+    """An ONNX model under ORT's reference settings.
+
+    ``run`` returns every tensor that a node of the model produces, and the inputs, by name.
+    Raises UserError where ORT cannot load or run the model.
+    """
+
+    def __init__(self, model: onnx.ModelProto, name: str = "model") -> None:
+        self.model = model
+        self.name = name
+        self._session = _session(_expose_all(model).SerializeToString(), name, "ORT_DISABLE_ALL")
+
+    @property
+    def version(self) -> str:
+        return str(onnxruntime.__version__)
+
+    @property
+    def inputs(self) -> tuple[InputSpec, ...]:
+        return tuple(_input_spec(each) for each in self._session.get_inputs())
+
+    def run(self, inputs: Mapping[str, NDArray[Any]]) -> Tensors:
+        """Every node output of the model, and the inputs, by tensor name."""
+        names = [each.name for each in self._session.get_outputs()]
+        values = _run(self._session, self.name, inputs)
+        return {**inputs, **dict(zip(names, map(np.asarray, values), strict=True))}
+
+
+def time_plain(path: str | os.PathLike[str], inputs: Mapping[str, NDArray[Any]], repeats: int = 5) -> OrtTiming:
+    """Time the model itself, without exposed tensors, at both levels."""
+    return OrtTiming(
+        unoptimised=_median_seconds(plain_session(path), inputs, repeats),
+        default=_median_seconds(plain_session(path, "ORT_ENABLE_ALL"), inputs, repeats),
+    )
+
+
+def plain_session(path: str | os.PathLike[str], level: str = "ORT_DISABLE_ALL") -> Session:
+    """A one-thread session of the model as it is."""
+    return _session(os.fspath(path), Path(path).name, level)
+
+
+def cpu_description() -> str:
+    """CPU model and the flags that decide which kernels ORT uses."""
+    text = _cpuinfo()
+    flags = set(_field(text, "flags").split())
+    model = _field(text, "model name") or platform.processor() or platform.machine()
+    return f"{model} ({' '.join(flag for flag in CPU_FLAGS if flag in flags) or 'no flags known'})"
+
+
+def _median_seconds(session: Session, inputs: Mapping[str, NDArray[Any]], repeats: int) -> float:
+    _run(session, "model", inputs)
+    return statistics.median(seconds_of_one_run(session, inputs) for _ in range(repeats))
+
+
+def seconds_of_one_run(session: Session, inputs: Mapping[str, NDArray[Any]]) -> float:
+    """Wall-clock seconds of one inference."""
+    start = time.perf_counter()
+    _run(session, "model", inputs)
+    return time.perf_counter() - start
+
+
+def _run(session: Session, name: str, inputs: Mapping[str, NDArray[Any]]) -> list[Any]:
+    try:
+        return list(session.run(None, dict(inputs)))
+    except Exception as error:  # ORT raises its own classes and RuntimeError alike
+        raise UserError(f"'{name}': onnxruntime cannot run the model: {_first_line(error)}") from error
+
+
+def _session(source: bytes | str, name: str, level: str) -> Session:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.inter_op_num_threads = 1
+    options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, level)
+    options.log_severity_level = SILENT
+    try:
+        return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+    except Exception as error:
+        raise UserError(f"'{name}': onnxruntime cannot load the model: {_first_line(error)}") from error
+
+
+def _expose_all(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A copy whose graph outputs are all node outputs; typed where the model or shape inference knows the type."""
+    exposed = onnx.ModelProto()
+    exposed.CopyFrom(model)
+    known = {value.name: value for value in [*model.graph.value_info, *model.graph.output]}
+    names = dict.fromkeys(name for node in model.graph.node for name in node.output if name)
+    del exposed.graph.output[:]
+    exposed.graph.output.extend(known.get(name) or onnx.ValueInfoProto(name=name) for name in names)
+    return exposed
+
+
+def _input_spec(argument: Any) -> InputSpec:
+    dtypes = {"tensor(float)": "float32", "tensor(double)": "float64", "tensor(float16)": "float16"}
+    name = dtypes.get(argument.type) or argument.type.removeprefix("tensor(").removesuffix(")")
+    shape = tuple(size if isinstance(size, int) else -1 for size in argument.shape)
+    return InputSpec(argument.name, shape, np.dtype(name))
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+
+
+def _cpuinfo() -> str:
+    path = Path("/proc/cpuinfo")
+    return path.read_text() if path.exists() else ""
+
+
+def _field(text: str, name: str) -> str:
+    lines = (line.split(":", 1) for line in text.splitlines() if ":" in line)
+    return next((value.strip() for key, value in lines if key.strip() == name), "")
