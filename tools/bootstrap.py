@@ -149,7 +149,10 @@ def fetch_interpreter(reasons: List[str]) -> Optional[str]:
         run(uv(), "python", "install", "3.10")
         found = subprocess.run(
             [uv(), "python", "find", "--python-preference", "only-managed", "3.10"],
-            check=True, cwd="/", env=environment(), stdout=subprocess.PIPE,
+            check=True,
+            cwd="/",
+            env=environment(),
+            stdout=subprocess.PIPE,
         )
     except (OSError, subprocess.CalledProcessError) as error:
         reasons.append("  - fetching one with uv failed: {}".format(error))
@@ -189,8 +192,11 @@ def set_up() -> None:
     if is_ready():
         return
     if (sys.platform, platform.machine()) != ("linux", "x86_64"):
-        sys.exit("EPU needs Linux on x86-64 (the TVM wheel with Relay exists for it only), found {} on {}.".format(
-            sys.platform, platform.machine()))
+        sys.exit(
+            "EPU needs Linux on x86-64 (the TVM wheel with Relay exists for it only), found {} on {}.".format(
+                sys.platform, platform.machine()
+            )
+        )
     reasons: List[str] = []
     python = find_interpreter(reasons) or fetch_interpreter(reasons)
     if python is None:

@@ -35,7 +35,10 @@ def main() -> int:
     lay_tree()
     mypy = subprocess.run(
         [sys.executable, "-m", "mypy", "build/types/epu", "tools", *sys.argv[1:]],
-        cwd=ROOT, env={**os.environ, "MYPYPATH": str(TREE)}, stdout=subprocess.PIPE, text=True,
+        cwd=ROOT,
+        env={**os.environ, "MYPYPATH": str(TREE)},
+        stdout=subprocess.PIPE,
+        text=True,
     )
     print("\n".join(source_path(line) for line in mypy.stdout.splitlines()))
     return mypy.returncode

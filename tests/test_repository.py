@@ -1,0 +1,138 @@
+"""What is tracked, what is installed, and that the README's commands are the Makefile's and CI's."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+LARGEST_BYTES = 5_000_000
+MACHINE_PATH = re.compile(r"(?<![\w.$~{}-])/(?:home|Users|root|work|mnt|scratch)/[\w.-]+")
+REGISTRY_ADDRESS = re.compile(
+    r"https?://[^\s\"'`>)]*/(?:simple|packages|pool|dists)(?:/|\b)|https?://(?:[\w-]+\.)*(?:pypi|pythonhosted)\.\w+"
+)
+
+
+def tracked_files() -> list[Path]:
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    paths = [ROOT / name for name in listed.split("\0") if name]
+    return [path for path in paths if path.is_file()]
+
+
+def lines_matching(pattern: re.Pattern[str]) -> Iterator[str]:
+    for path in tracked_files():
+        try:
+            lines = path.read_text(encoding="utf-8").splitlines()
+        except UnicodeDecodeError:
+            continue  # a picture or a model
+        for number, line in enumerate(lines, 1):
+            if pattern.search(line):
+                yield f"{path.relative_to(ROOT)}:{number}: {line.strip()[:100]}"
+
+
+def test_no_large_file() -> None:
+    assert [str(path) for path in tracked_files() if path.stat().st_size > LARGEST_BYTES] == []
+
+
+def test_no_path_of_one_machine() -> None:
+    assert list(lines_matching(MACHINE_PATH)) == []
+
+
+def test_no_registry_address() -> None:
+    assert list(lines_matching(REGISTRY_ADDRESS)) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "is_bad"),
+    [
+        ("x = '/" + "home/ann/model.onnx'", True),
+        ("cd /" + "work/main", True),
+        ("~/.pyenv/versions", False),
+        ("a /opt/*/bin", False),
+    ],
+)
+def test_machine_path_pattern(line: str, is_bad: bool) -> None:
+    assert bool(MACHINE_PATH.search(line)) is is_bad
+
+
+@pytest.mark.parametrize(
+    ("line", "is_bad"),
+    [("https" + "://mirror.example/simple/", True), ("https" + "://example.org/licenses/LICENSE-2.0", False)],
+)
+def test_registry_address_pattern(line: str, is_bad: bool) -> None:
+    assert bool(REGISTRY_ADDRESS.search(line)) is is_bad
+
+
+@pytest.mark.parametrize("name", ["requirements.txt", "tools/uv.txt"])
+def test_requirements_are_pinned_and_hashed(name: str) -> None:
+    text = (ROOT / name).read_text(encoding="utf-8")
+    entries = [entry for entry in re.sub(r"\\\n", " ", re.sub(r"(?m)^\s*#.*\n", "", text)).splitlines() if entry]
+    assert entries
+    assert [
+        entry[:80] for entry in entries if not re.match(r"[\w.-]+==[\w.]+ +(--hash=sha256:[0-9a-f]{64} *)+$", entry)
+    ] == []
+
+
+@pytest.mark.parametrize("name", ["requirements.in", "requirements-relay.in", "requirements-dev.in"])
+def test_each_requirement_is_locked_and_explained(name: str) -> None:
+    lines = (ROOT / name).read_text(encoding="utf-8").splitlines()
+    wanted = {re.split(r"[<>=!~ ]", line)[0] for line in lines if line and not line.startswith("#")}
+    locked = set(re.findall(r"(?m)^([\w.-]+)==", (ROOT / "requirements.txt").read_text(encoding="utf-8")))
+    explained = set(re.findall(r"`([\w.-]+)`", (ROOT / "docs/dependencies.md").read_text(encoding="utf-8")))
+    assert wanted <= locked
+    assert wanted <= explained
+
+
+def makefile_targets() -> set[str]:
+    return set(re.findall(r"(?m)^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(encoding="utf-8")))
+
+
+def test_commands_of_the_readme_exist() -> None:
+    named = set(re.findall(r"\bmake ([a-z][a-z-]*)", (ROOT / "README.md").read_text(encoding="utf-8")))
+    assert {"demo", "test"} <= named <= makefile_targets()
+
+
+def test_ci_runs_the_test_command_of_the_readme() -> None:
+    script = ROOT / ".ci" / "run"
+    assert script.stat().st_mode & 0o111
+    assert re.findall(r"(?m)^.*\bmake .*$", script.read_text(encoding="utf-8")) == ["exec make test"]
+
+
+def test_wheel_installs_names_under_epu_only(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    for path in tracked_files():
+        copy = source / path.relative_to(ROOT)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(path.read_bytes())
+    build = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "-qq",
+        "--no-deps",
+        "--no-build-isolation",
+        "--wheel-dir",
+        str(tmp_path),
+    ]
+    subprocess.run([*build, str(source)], check=True)
+    (wheel,) = tmp_path.glob("epu-*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {name.split("/")[0] for name in names if not name.split("/")[0].endswith(".dist-info")} == {"epu"}
+    sources = [path for path in tracked_files() if path.suffix == ".py"]
+    for folder, package in [
+        ("python/epu", "epu"),
+        *((name, f"epu/{name}") for name in ("simulator", "tir_schedules", "relay_passes")),
+    ]:
+        expected = {
+            f"{package}/{path.relative_to(ROOT / folder)}" for path in sources if path.is_relative_to(ROOT / folder)
+        }
+        assert expected
+        assert expected <= set(names)
+    assert "epu/py.typed" in names
