@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 import pytest
+
 from epu.hw_config import HWConfig
 from epu.simulator.errors import ConfigError
 from epu.simulator.machine import MIB, PRODUCTS, Machine

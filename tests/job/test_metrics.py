@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+
 from epu.graph import Fixed, Integer, Quantized
 from epu.metrics import END_TO_END, ISOLATED, SEGMENT, Tolerance, compare, dtype_name, passes
 
