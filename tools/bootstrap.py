@@ -6,6 +6,7 @@ Runs under any Python >= 3.8, standard library only. A second run finds the stam
 
 from __future__ import annotations
 
+import ast
 import fcntl
 import glob
 import hashlib
@@ -33,18 +34,10 @@ import bz2, ctypes, ensurepip, ssl, venv, zlib
 """
 
 # Settings that say where packages come from are the user's; every other pip setting would change what is installed.
-PIP_SOURCE_SETTINGS = {
-    "PIP_" + name
-    for name in (
-        "CACHE_DIR CERT CLIENT_CERT CONFIG_FILE DEFAULT_TIMEOUT EXTRA_INDEX_URL FIND_LINKS INDEX_URL KEYRING_PROVIDER "
-        "NO_CACHE_DIR NO_INDEX PROXY RETRIES TIMEOUT TRUSTED_HOST"
-    ).split()
-}
-PIP_OVERRIDES = {
-    "PIP_" + name: ""  # an empty value undoes the line of a configuration file
-    for name in "CONSTRAINT NO_BINARY PREFIX REQUIREMENT ROOT SRC TARGET".split()
-}
-PIP_OVERRIDES.update(PIP_USER="0", PIP_DISABLE_PIP_VERSION_CHECK="1", PIP_NO_INPUT="1")
+PIP_SOURCES = (
+    "cache-dir cert client-cert default-timeout extra-index-url find-links index-url keyring-provider no-cache-dir "
+    "no-index proxy retries timeout trusted-host"
+).split()
 
 NO_INTERPRETER = """
 EPU needs CPython 3.10 (the last TVM release with Relay has no build for newer ones), and none was found or fetched:
@@ -61,19 +54,32 @@ def log(message: str) -> None:
 
 
 def environment() -> Dict[str, str]:
-    """The environment without what redirects Python or pip."""
-    kept = {
-        name: value
-        for name, value in os.environ.items()
-        if (not name.startswith("PIP_") or name in PIP_SOURCE_SETTINGS)
-        and name not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "UV_PYTHON", "__PYVENV_LAUNCHER__")
-    }
-    kept.update(PIP_OVERRIDES)
-    return kept
+    """The environment without what redirects Python, uv or pip."""
+    redirects = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "UV_PYTHON", "__PYVENV_LAUNCHER__")
+    return {name: value for name, value in os.environ.items() if name not in redirects}
 
 
-def run(*command: str) -> None:
-    subprocess.run(command, check=True, cwd=str(ROOT), env=environment(), stdout=sys.stderr)
+def run(*command: str, **variables: str) -> None:
+    subprocess.run(command, check=True, cwd=str(ROOT), env={**environment(), **variables}, stdout=sys.stderr)
+
+
+def pip_settings(python: str) -> Dict[str, str]:
+    """As variables: the user's package sources (from files and environment), and no other setting of theirs."""
+    command = [python, "-I", "-m", "pip", "config", "list"]
+    listed = subprocess.run(command, check=True, env=environment(), stdout=subprocess.PIPE).stdout.decode()
+    kept = {}
+    for section in ("global.", "install.", ":env:."):  # the later one wins
+        for line in listed.splitlines():
+            name, _, value = line.partition("=")
+            if name.startswith(section) and name[len(section) :] in PIP_SOURCES:
+                kept["PIP_" + name[len(section) :].replace("-", "_").upper()] = str(ast.literal_eval(value))
+    return {**kept, "PIP_CONFIG_FILE": os.devnull}
+
+
+def pip_install(python: str, *arguments: str) -> None:
+    settings = pip_settings(python)
+    cleared = {name: "" for name in os.environ if name.startswith("PIP_")}  # pip passes over an empty variable
+    run(python, "-I", "-m", "pip", "install", "-qq", "--no-input", *arguments, **{**cleared, **settings})
 
 
 def problem(python: str) -> Optional[str]:
@@ -133,13 +139,13 @@ def uv() -> str:
     on_path = shutil.which("uv")
     if private.exists() or on_path:
         return str(private) if private.exists() else str(on_path)
-    pinned = ["install", "-qq", "--require-hashes", "--only-binary=:all:", "-r", "tools/uv.txt"]
+    pinned = ["--require-hashes", "--only-binary=:all:", "-r", "tools/uv.txt"]
     try:
-        run(sys.executable, "-I", "-m", "venv", str(UV_VENV))
-        run(str(UV_VENV / "bin" / "python"), "-I", "-m", "pip", *pinned)
+        run(sys.executable, "-I", "-m", "venv", "--clear", str(UV_VENV))
+        pip_install(str(UV_VENV / "bin" / "python"), *pinned)
     except subprocess.CalledProcessError:  # Debian's python3 without python3-venv may still have pip
         shutil.rmtree(str(UV_VENV), ignore_errors=True)
-        run(sys.executable, "-I", "-m", "pip", *pinned, "--target", str(UV_VENV))
+        pip_install(sys.executable, *pinned, "--target", str(UV_VENV))
     return str(private)
 
 
@@ -182,9 +188,8 @@ def is_ready() -> bool:
 def make_environment(python: str) -> None:
     log("Setting up .venv with {} (once, about a minute) ...".format(python))
     run(python, "-I", "-m", "venv", "--clear", str(VENV))
-    pip = [str(VENV / "bin" / "python"), "-I", "-m", "pip", "install", "-qq"]
-    run(*pip, "--require-hashes", "--only-binary=:all:", "-r", "requirements.txt")
-    run(*pip, "--no-deps", "--no-build-isolation", "-e", ".")
+    pip_install(str(VENV / "bin" / "python"), "--require-hashes", "--only-binary=:all:", "-r", "requirements.txt")
+    pip_install(str(VENV / "bin" / "python"), "--no-deps", "--no-build-isolation", "-e", ".")
     STAMP.write_text(fingerprint())  # last: without it the next run starts afresh
 
 
