@@ -1,0 +1,35 @@
+"""Files appear whole or not at all: written under a temporary name in the same folder, then renamed."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from epu.errors import UserError
+
+
+@contextmanager
+def whole_file(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Yield a temporary path beside ``path``; on success it becomes ``path``, on any error it is removed.
+
+    Creates the folder where absent. Raises UserError if the file cannot be written.
+    """
+    target = Path(path)
+    temporary = target.with_name(f".{secrets.token_hex(4)}.{target.name}")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        yield temporary
+        os.replace(temporary, target)
+    except OSError as error:
+        raise UserError(f"'{target}' cannot be written: {error.strerror}. Choose a folder you may write to.") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
+    """Write ``data`` to ``path``, whole or not at all. Raises UserError if the folder cannot be written."""
+    with whole_file(path) as temporary:
+        temporary.write_bytes(data)

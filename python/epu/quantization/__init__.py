@@ -1,0 +1,1 @@
+"""The parts of ``epu.quantize``: sessions, calibration samples, optimisation, what stays float, the quantiser."""

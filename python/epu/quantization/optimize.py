@@ -1,0 +1,103 @@
+"""Preparation of a float model: names for all nodes, constants and BatchNormalization folded, its own opset kept."""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+import onnx
+import onnxruntime
+from onnx import helper
+
+from epu.errors import UserError
+from epu.log import get_logger
+from epu.onnx_util import infer_shapes, opset_of
+from epu.quantization.session import create_session
+
+log = get_logger("quantize")
+
+LOWEST_OPSET = 11  # below it ONNX Runtime's quantiser refuses the model
+PER_CHANNEL_OPSET = 13  # QuantizeLinear has an axis from here on
+KEPT_IR_VERSION = 10  # every ONNX Runtime we support reads it; later ones bring no meaning but new types
+
+# Basic optimisations of ONNX Runtime that would rename nodes or tensors, or put others in their place.
+RENAMING_OPTIMIZERS = (
+    "MatMulAddFusion",
+    "ConstantSharing",
+    "TransposeOptimizer",
+    "GeluFusionL1",
+    "LayerNormFusionL1",
+)
+
+
+def optimize(model: onnx.ModelProto, *, per_channel: bool = False) -> onnx.ModelProto:
+    """Return the model with unique node names, constants and BatchNormalization folded, and shapes inferred.
+
+    The nodes that remain keep their names. The opset stays as it is, except that one below 11 (13 with
+    ``per_channel``) is raised, which is logged. Raises UserError where ONNX Runtime refuses the model.
+    """
+    named = name_nodes(model)
+    raised = _raise_opset(named, PER_CHANNEL_OPSET if per_channel else LOWEST_OPSET)
+    readable = _readable_ir(raised)
+    return infer_shapes(_without_idle_domains(_run_optimizer(readable)))
+
+
+def name_nodes(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a copy in which each node has a name of its own; names that are unique already stay."""
+    named = onnx.ModelProto()
+    named.CopyFrom(model)
+    uses = Counter(node.name for node in named.graph.node)
+    taken = set(uses)
+    for node in named.graph.node:
+        if node.name and uses[node.name] == 1:
+            continue
+        stem = node.name or node.op_type
+        if node.name:
+            log.warning("Node name '%s' is used %d times: the later ones get a suffix", stem, uses[stem])
+            uses[stem] -= 1
+        node.name = next(n for n in (f"{stem}_{i}" for i in itertools.count()) if n not in taken)
+        taken.add(node.name)
+    return named
+
+
+def _raise_opset(model: onnx.ModelProto, lowest: int) -> onnx.ModelProto:
+    opset = opset_of(model)
+    if opset >= lowest:
+        return model
+    log.warning("Raised the opset from %d to %d, the lowest ONNX Runtime quantises", opset, lowest)
+    try:
+        return onnx.version_converter.convert_version(model, lowest)
+    except RuntimeError as error:
+        raise UserError(
+            f"the model has opset {opset} and cannot be raised to {lowest}: {error}. Export it with opset {lowest}."
+        ) from error
+
+
+def _readable_ir(model: onnx.ModelProto) -> onnx.ModelProto:
+    needed = max(KEPT_IR_VERSION, helper.find_min_ir_version_for(list(model.opset_import), True))
+    if model.ir_version > needed:
+        log.info("Lowered the file's IR version from %d to %d for ONNX Runtime", model.ir_version, needed)
+        model.ir_version = needed
+    return model
+
+
+def _run_optimizer(model: onnx.ModelProto) -> onnx.ModelProto:
+    with tempfile.TemporaryDirectory(prefix="epu.optimize.") as folder:
+        path = Path(folder) / "optimized.onnx"
+        options = onnxruntime.SessionOptions()
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+        options.optimized_model_filepath = str(path)
+        options.log_severity_level = 3
+        create_session(model, options, disabled_optimizers=list(RENAMING_OPTIMIZERS))
+        return onnx.load(str(path))
+
+
+def _without_idle_domains(model: onnx.ModelProto) -> onnx.ModelProto:
+    """ONNX Runtime imports every domain it knows; keep those that nodes use."""
+    used = {"" if node.domain == "ai.onnx" else node.domain for node in model.graph.node} | {""}
+    imports = [entry for entry in model.opset_import if entry.domain in used]
+    del model.opset_import[:]
+    model.opset_import.extend(imports)
+    return model
