@@ -1,0 +1,119 @@
+"""QLinearMatMul and QGemm: int8 matrix products with one rounding."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from epu.graph import Graph, Node, Quantized
+from epu.operators.requantise import requantise
+from epu.operators.row import (
+    INT8_OUTPUT,
+    Array,
+    Ints,
+    Limit,
+    Operator,
+    Values,
+    centred,
+    input_tensor,
+    int8_inputs,
+    output_tensor,
+    quantized,
+    required,
+    scale32,
+    value,
+)
+
+ACCUMULATOR_BITS = 31
+
+
+def exact_matmul(a: Ints, b: Ints) -> Ints:
+    """Integer matrix product through float64, exact because every partial sum stays below 2**53."""
+    depth = a.shape[-1]
+    assert depth * 2**16 < 2**53
+    return np.matmul(a.astype(np.float64), b.astype(np.float64)).astype(np.int64)
+
+
+def combined_scale(node: Node, graph: Graph) -> Array:
+    """``f32(f32(f32(alpha*sa)*sb)/sy)``, one or one per column of b."""
+    a, b = (scale32(quantized(required(node, graph, index))) for index in (0, 1))
+    alpha = np.float32(node.attrs.get("alpha", 1.0))
+    return np.asarray(alpha * a * b / scale32(quantized(output_tensor(node, graph))), np.float32)
+
+
+def matmul_reference(node: Node, graph: Graph, values: Values, rounding: str) -> list[Array]:
+    acc = exact_matmul(centred(node, graph, values, 0), centred(node, graph, values, 1))
+    return [requantise(node, graph, acc, combined_scale(node, graph), -1, rounding)]
+
+
+def gemm_reference(node: Node, graph: Graph, values: Values, rounding: str) -> list[Array]:
+    a, b = centred(node, graph, values, 0), centred(node, graph, values, 1)
+    acc = exact_matmul(a.T if node.attrs.get("transA", 0) else a, b.T if node.attrs.get("transB", 0) else b)
+    if input_tensor(node, graph, 2) is not None:
+        acc = acc + value(node, values, 2)
+    return [requantise(node, graph, acc, combined_scale(node, graph), -1, rounding)]
+
+
+def depth(node: Node, graph: Graph) -> int:
+    """Length of the sums of products."""
+    return required(node, graph, 0).shape[-2 if node.attrs.get("transA", 0) else -1]
+
+
+def matmul_macs(node: Node, graph: Graph) -> int:
+    return prod(output_tensor(node, graph).shape) * depth(node, graph)
+
+
+def check_columns(node: Node, graph: Graph) -> str | None:
+    b = required(node, graph, 1)
+    kind: Any = b.type
+    column = len(b.shape) - (2 if node.attrs.get("transB", 0) else 1)
+    if isinstance(kind, Quantized) and kind.axis is not None and kind.axis % len(b.shape) != column:
+        return f"axis {kind.axis} of shape {b.shape}"
+    return None
+
+
+def check_depth(node: Node, graph: Graph) -> str | None:
+    found = depth(node, graph)
+    return None if found < 2 ** (ACCUMULATOR_BITS - 16) else str(found)
+
+
+def check_per_tensor_a(node: Node, graph: Graph) -> str | None:
+    kind = required(node, graph, 0).type
+    return f"axis {kind.axis}" if isinstance(kind, Quantized) and kind.axis is not None else None
+
+
+def check_two_dimensions(node: Node, graph: Graph) -> str | None:
+    shapes = [required(node, graph, index).shape for index in (0, 1)]
+    return None if all(len(shape) == 2 for shape in shapes) else str(shapes)
+
+
+def check_matrix(node: Node, graph: Graph) -> str | None:
+    shapes = [required(node, graph, index).shape for index in (0, 1)]
+    return None if all(len(shape) >= 2 for shape in shapes) else str(shapes)
+
+
+PRODUCT_LIMITS = (
+    int8_inputs(0, 1),
+    INT8_OUTPUT,
+    Limit("a has one scale and zero point", check_per_tensor_a),
+    Limit("b has one scale and zero point, or one per column", check_columns),
+    Limit("the sums have fewer than 32768 products", check_depth),
+)
+
+QLINEAR_MATMUL = Operator(
+    name="QLinearMatMul",
+    family="matmul",
+    limits=(*PRODUCT_LIMITS, Limit("a and b have at least two dimensions", check_matrix)),
+    reference=matmul_reference,
+    macs=matmul_macs,
+)
+QGEMM = Operator(
+    name="QGemm",
+    family="matmul",
+    limits=(*PRODUCT_LIMITS, Limit("a and b have two dimensions", check_two_dimensions)),
+    reference=gemm_reference,
+    macs=matmul_macs,
+)
+ROWS = (QLINEAR_MATMUL, QGEMM)

@@ -1,0 +1,184 @@
+"""What an operator row is made of, and how a row reads its node's types and values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from epu.constants import integer_range
+from epu.graph import Fixed, Graph, Integer, Node, Quantized, Tensor
+
+Array = NDArray[Any]
+Ints = NDArray[np.int64]
+Values = Mapping[str, Array]
+Interval = tuple[float, float]
+Check = Callable[[Node, Graph], str | None]
+Reference = Callable[[Node, Graph, Values, str], list[Array]]
+Inner = Callable[[Node, Graph, Values, str], dict[str, Array]]
+Intervals = Callable[[Node, Graph], dict[str, Interval]]
+
+EXACT, ORT = "exact", "ort"  # the two roundings
+
+
+@dataclass(frozen=True)
+class Limit:
+    """One limit of an operator: the sentence of the manual, and a check that returns what breaks it."""
+
+    sentence: str
+    check: Check
+
+
+def no_macs(node: Node, graph: Graph) -> int:
+    return 0
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One row. ``reference`` computes the outputs in raw integers (docs/arithmetic.md); ``inner`` the tensors that a
+    recognised group covers; ``intervals`` bounds the outputs and the covered tensors from the inputs' ranges.
+
+    ``keeps_format``: the outputs have the fraction bits of the first input. ``macs`` counts int8 multiply-accumulates.
+    """
+
+    name: str
+    family: str
+    limits: tuple[Limit, ...]
+    reference: Reference
+    intervals: Intervals | None = None
+    inner: Inner | None = None
+    keeps_format: bool = False
+    macs: Callable[[Node, Graph], int] = no_macs
+
+
+def input_tensor(node: Node, graph: Graph, index: int) -> Tensor | None:
+    """The tensor of an input; None where the optional input is absent."""
+    name = node.inputs[index] if index < len(node.inputs) else ""
+    return graph.tensors[name] if name else None
+
+
+def required(node: Node, graph: Graph, index: int) -> Tensor:
+    tensor = input_tensor(node, graph, index)
+    assert tensor is not None, f"{node.name}: input {index} is absent"
+    return tensor
+
+
+def output_tensor(node: Node, graph: Graph, index: int = 0) -> Tensor:
+    return graph.tensors[node.outputs[index]]
+
+
+def quantized(tensor: Tensor) -> Quantized:
+    assert isinstance(tensor.type, Quantized), f"{tensor.name} is {tensor.type}, not quantized"
+    return tensor.type
+
+
+def frac(tensor: Tensor) -> int:
+    """Fraction bits of a Fixed tensor."""
+    assert isinstance(tensor.type, Fixed), f"{tensor.name} is {tensor.type}, not fixed point"
+    return tensor.type.frac
+
+
+def value(node: Node, values: Values, index: int) -> Ints:
+    """Raw integers of an input as int64."""
+    return np.asarray(values[node.inputs[index]], np.int64)
+
+
+def interval(tensor: Tensor) -> Interval:
+    """What reals a tensor can hold: its range, or all codes of its quantized type."""
+    if tensor.range is not None:
+        return tensor.range
+    if isinstance(tensor.type, Quantized):
+        return quantized_interval(tensor.type)
+    raise AssertionError(f"{tensor.name} has no range yet")
+
+
+def quantized_interval(kind: Quantized) -> Interval:
+    """Reals of the lowest and the highest code, over all channels."""
+    low, high = integer_range(kind.dtype)
+    ends = [(code - zero) * scale for scale, zero in zip(kind.scale, kind.zero_point) for code in (low, high)]
+    return min(ends), max(ends)
+
+
+def scale32(kind: Quantized) -> NDArray[np.float32]:
+    """Scales as float32: shape (), or (channels,)."""
+    scales = np.asarray(kind.scale, np.float32)
+    return scales if kind.axis is not None else scales[0]
+
+
+def zero_point(kind: Quantized, rank: int) -> Ints:
+    """Zero points as int64, shaped to broadcast along the type's axis of a tensor of that rank."""
+    points = np.asarray(kind.zero_point, np.int64)
+    if kind.axis is None:
+        return points[0].reshape(())
+    return along(points, kind.axis, rank)
+
+
+def along(vector: Array, axis: int, rank: int) -> Array:
+    """A vector shaped to broadcast along one axis."""
+    shape = [1] * rank
+    shape[axis] = -1
+    return vector.reshape(shape)
+
+
+def centred(node: Node, graph: Graph, values: Values, index: int) -> Ints:
+    """``q - zero_point`` of an input."""
+    tensor = required(node, graph, index)
+    raw = value(node, values, index)
+    return raw - zero_point(quantized(tensor), raw.ndim)
+
+
+def is_constant(tensor: Tensor) -> bool:
+    return tensor.data is not None
+
+
+# ---- limits that several operators share
+
+
+def found_type(tensor: Tensor) -> str:
+    kind = tensor.type
+    if isinstance(kind, (Quantized, Integer)):
+        return f"{kind.dtype} '{tensor.name}'"
+    return f"{type(kind).__name__.lower()} '{tensor.name}'"
+
+
+def int8_inputs(*indices: int) -> Limit:
+    """The inputs are int8 or uint8."""
+
+    def check(node: Node, graph: Graph) -> str | None:
+        for index in indices:
+            tensor = input_tensor(node, graph, index)
+            if tensor is not None and not is_byte(tensor):
+                return found_type(tensor)
+        return None
+
+    return Limit("inputs are quantized int8 or uint8", check)
+
+
+def is_byte(tensor: Tensor) -> bool:
+    return isinstance(tensor.type, Quantized) and tensor.type.dtype in ("int8", "uint8")
+
+
+def check_int8_output(node: Node, graph: Graph) -> str | None:
+    tensor = output_tensor(node, graph)
+    return None if is_byte(tensor) else found_type(tensor)
+
+
+def check_per_tensor(node: Node, graph: Graph) -> str | None:
+    names = [name for name in (*node.inputs, *node.outputs) if name]
+    kinds = [(name, graph.tensors[name].type) for name in names]
+    found = [f"axis {k.axis} on '{name}'" for name, k in kinds if isinstance(k, Quantized) and k.axis is not None]
+    return found[0] if found else None
+
+
+def check_fixed(node: Node, graph: Graph) -> str | None:
+    names = [name for name in (*node.inputs, *node.outputs) if name]
+    wrong = [graph.tensors[n] for n in names if isinstance(graph.tensors[n].type, (Quantized, Integer))]
+    return found_type(wrong[0]) if wrong else None
+
+
+INT8_OUTPUT = Limit("the output is quantized int8 or uint8", check_int8_output)
+PER_TENSOR = Limit("scales and zero points are per tensor", check_per_tensor)
+FLOAT_TENSORS = Limit("inputs and outputs are float", check_fixed)
