@@ -39,7 +39,7 @@ class Tolerance:
 
 @dataclass(frozen=True)
 class Deviation:
-    """ORT's tensor and the ISS's raw integers, brought on the grid of the ISS type.
+    """ORT's tensor and the ISS's raw integers, brought on the grid of the ISS type (Float: compared as they are).
 
     ``grid`` is ORT's value in LSBs, rounded half to even but never clipped, so that a clipped range shows.
     ``steps`` is the error in LSBs; it is infinite where ORT is not finite, because no integer stands for that.
@@ -103,7 +103,7 @@ def measure(ort: NDArray[Any], iss: NDArray[Any], tensor_type: TensorType) -> De
     step, zero = _step_and_zero(tensor_type, ort)
     reals = np.asarray(ort, np.float64)
     raw = np.asarray(iss, np.float64)
-    grid = np.rint(reals / step) + zero
+    grid = reals if isinstance(tensor_type, Float) else np.rint(reals / step) + zero
     finite = np.isfinite(grid)
     steps = np.where(finite, np.abs(np.where(finite, grid, 0.0) - raw), np.inf)
     return Deviation(reals, (raw - zero) * step, np.broadcast_to(step, ort.shape), grid, steps)

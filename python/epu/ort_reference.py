@@ -21,6 +21,7 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from epu.errors import UserError
+from epu.quantization.session import reason
 
 Tensors = dict[str, NDArray[Any]]
 Session = Any  # onnxruntime has no types
@@ -110,7 +111,7 @@ def _run(session: Session, name: str, inputs: Mapping[str, NDArray[Any]]) -> lis
     try:
         return list(session.run(None, dict(inputs)))
     except Exception as error:  # ORT raises its own classes and RuntimeError alike
-        raise UserError(f"'{name}': onnxruntime cannot run the model: {_first_line(error)}") from error
+        raise UserError(f"'{name}': onnxruntime cannot run the model: {reason(error)}") from error
 
 
 def _session(source: bytes | str, name: str, level: str) -> Session:
@@ -122,7 +123,7 @@ def _session(source: bytes | str, name: str, level: str) -> Session:
     try:
         return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
     except Exception as error:
-        raise UserError(f"'{name}': onnxruntime cannot load the model: {_first_line(error)}") from error
+        raise UserError(f"'{name}': onnxruntime cannot load the model: {reason(error)}") from error
 
 
 def _expose_all(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -141,10 +142,6 @@ def _input_spec(argument: Any) -> InputSpec:
     name = dtypes.get(argument.type) or argument.type.removeprefix("tensor(").removesuffix(")")
     shape = tuple(size if isinstance(size, int) else -1 for size in argument.shape)
     return InputSpec(argument.name, shape, np.dtype(name))
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
 
 
 def _cpuinfo() -> str:

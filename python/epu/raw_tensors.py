@@ -1,0 +1,103 @@
+"""Tensors between users and programs: .npz files, reals to the raw integers of a buffer and back, raw .bin files.
+
+Imports NumPy and the simulator only, because ``epu run`` works with nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import zipfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from epu.errors import UserError
+from epu.files import whole_file
+from epu.simulator.fixed_point import NUMPY_DTYPE, decode_raw, encode_real
+from epu.simulator.program import Buffer
+
+Arrays = dict[str, NDArray[Any]]
+
+
+def load_arrays(path: str | os.PathLike[str]) -> Arrays:
+    """The arrays of an .npz file by name. Raises UserError for anything else, and for pickled objects."""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except FileNotFoundError as error:
+        raise UserError(f"'{path}' does not exist. Give an .npz file with one array per input.") from error
+    except (OSError, ValueError, AttributeError, TypeError, zipfile.BadZipFile, EOFError) as error:
+        raise UserError(
+            f"'{path}' is not an .npz file of arrays. Write it with numpy.savez(path, name=array)."
+        ) from error
+
+
+def save_arrays(path: str | os.PathLike[str], arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Write an .npz file, whole or not at all; the same arrays give the same bytes."""
+    with whole_file(path) as temporary, zipfile.ZipFile(temporary, "w") as archive:
+        for name, array in arrays.items():  # numpy.savez would not take a tensor called "file"
+            with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as stream:
+                np.lib.format.write_array(stream, np.asanyarray(array), allow_pickle=False)
+
+
+def encode(buffers: Iterable[Buffer], arrays: Mapping[str, NDArray[Any]]) -> Arrays:
+    """Raw integers for each buffer.
+
+    An array of the buffer's own integer type passes as it is, any other holds reals. Raises UserError for a missing
+    or unknown name, another shape, and values that are not finite.
+    """
+    wanted = {buffer.name: buffer for buffer in buffers}
+    unknown = sorted(set(arrays) - set(wanted))
+    if unknown:
+        raise UserError(f"inputs: '{unknown[0]}' is no input of the program. {_listing(wanted.values())}")
+    missing = sorted(set(wanted) - set(arrays))
+    if missing:
+        raise UserError(f"inputs: '{missing[0]}' is missing. {_listing(wanted.values())}")
+    return {name: _encode_one(buffer, np.asarray(arrays[name])) for name, buffer in wanted.items()}
+
+
+def decode(buffers: Iterable[Buffer], raw: Mapping[str, NDArray[Any]]) -> Arrays:
+    """The outputs as ONNX Runtime returns them: float32 of fixed point, integers as they are."""
+    return {each.name: decode_one(each, raw[each.name]) for each in buffers}
+
+
+def decode_one(buffer: Buffer, raw: NDArray[Any]) -> NDArray[Any]:
+    """One tensor as ONNX Runtime would hold it."""
+    if buffer.decode.kind != "fx":
+        return raw
+    return np.asarray(decode_raw(buffer.decode, raw), np.float32)
+
+
+def write_raw(folder: Path, role: str, raw: Mapping[str, NDArray[Any]]) -> list[Path]:
+    """Write little-endian raw integers: ``<role>.bin`` for a single tensor, else ``<name>.bin`` for each."""
+    names = [role] if len(raw) == 1 else [file_name(name) for name in raw]
+    paths = [folder / f"{name}.bin" for name in names]
+    for path, array in zip(paths, raw.values(), strict=True):
+        with whole_file(path) as temporary:
+            temporary.write_bytes(np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<")).tobytes())
+    return paths
+
+
+def file_name(tensor: str) -> str:
+    """A tensor name with nothing a file name may not hold."""
+    return re.sub(r"[^A-Za-z0-9_.-]+", "_", tensor).strip("_.") or "tensor"
+
+
+def _encode_one(buffer: Buffer, array: NDArray[Any]) -> NDArray[Any]:
+    if array.shape != buffer.shape:
+        raise UserError(f"inputs: '{buffer.name}' must have shape {list(buffer.shape)}, found {list(array.shape)}.")
+    if array.dtype.kind not in "biuf":
+        raise UserError(f"inputs: '{buffer.name}' must hold numbers, found {array.dtype}.")
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise UserError(f"inputs: '{buffer.name}' holds NaN or infinity. Replace these values by finite ones.")
+    if array.dtype == NUMPY_DTYPE[buffer.dtype] and buffer.decode.kind != "fx":
+        return array
+    return encode_real(buffer.decode, array, buffer.dtype)
+
+
+def _listing(buffers: Iterable[Buffer]) -> str:
+    return "Inputs: " + ", ".join(f"{each.name} {list(each.shape)}" for each in buffers) + "."
