@@ -1,0 +1,147 @@
+"""ONNX → Relay for operations that move or pick elements and compute none."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from epu.relay_passes.onnx_elementwise import Converter
+from epu.relay_passes.onnx_node import OnnxNode, Shape, Value
+from epu.relay_passes.tvm_relay import relay
+
+
+def reshape_to(node: OnnxNode, shape: Shape) -> Value:
+    """Output of ``node`` as its first input in another shape."""
+    return node.result(node.emit(relay.reshape(node.input(0).expr, shape)), shape)
+
+
+def reshape(node: OnnxNode) -> Value:
+    """0 copies a dimension (unless ``allowzero``), -1 is what is left."""
+    old = node.input(0).shape
+    asked = [int(size) for size in (node.data(1) if node.has(1) else node.attr("shape"))]
+    if not node.attr("allowzero", 0):
+        asked = [old[axis] if size == 0 else size for axis, size in enumerate(asked)]
+    rest = prod(size for size in asked if size != -1)
+    shape = tuple(prod(old) // rest if size == -1 else size for size in asked)
+    if prod(shape) != prod(old):
+        raise node.refuse(f"shape {shape} must hold {prod(old)} elements", prod(shape), "Repair the shape input")
+    return reshape_to(node, shape)
+
+
+def flatten(node: OnnxNode) -> Value:
+    shape = node.input(0).shape
+    axis = node.attr("axis", 1)
+    axis += len(shape) if axis < 0 else 0
+    return reshape_to(node, (prod(shape[:axis]), prod(shape[axis:])))
+
+
+def _axes(node: OnnxNode, rank: int) -> list[int]:
+    axes = node.data(1).tolist() if node.has(1) else node.attr("axes", [])
+    return [axis % rank for axis in axes]
+
+
+def squeeze(node: OnnxNode) -> Value:
+    shape = node.input(0).shape
+    axes = _axes(node, len(shape)) or [axis for axis, size in enumerate(shape) if size == 1]
+    return reshape_to(node, tuple(size for axis, size in enumerate(shape) if axis not in axes))
+
+
+def unsqueeze(node: OnnxNode) -> Value:
+    shape = list(node.input(0).shape)
+    count = len(node.data(1).tolist() if node.has(1) else node.attr("axes"))
+    for axis in sorted(_axes(node, len(shape) + count)):
+        shape.insert(axis, 1)
+    return reshape_to(node, tuple(shape))
+
+
+def transpose(node: OnnxNode) -> Value:
+    value = node.input(0)
+    perm = node.attr("perm", list(range(value.rank))[::-1])
+    expr = node.emit(relay.transpose(value.expr, perm))
+    return node.result(expr, tuple(value.shape[axis] for axis in perm))
+
+
+def concat(node: OnnxNode) -> Value:
+    values = [node.input(index) for index in range(len(node.inputs))]
+    axis = node.attr("axis") % values[0].rank
+    expr = node.emit(relay.concatenate([value.expr for value in values], axis))
+    return node.result(expr, concatenated(values, axis))
+
+
+def concatenated(values: list[Value], axis: int) -> Shape:
+    """Shape of the concatenation of ``values``."""
+    shape = list(values[0].shape)
+    shape[axis] = sum(value.shape[axis] for value in values)
+    return tuple(shape)
+
+
+def slice_(node: OnnxNode) -> Value:
+    """Bounds are attributes before opset 10 and constant inputs since; resolved here to non-negative numbers."""
+    value = node.input(0)
+    starts, ends, axes, steps = _bounds(node)
+    begin, end, stride, shape = [], [], [], list(value.shape)
+    for start, stop, axis, step in zip(starts, ends, axes, steps):
+        span = range(value.shape[axis])[slice(start, stop, step)]
+        shape[axis] = len(span)
+        begin.append(span.start)
+        end.append(span.stop if span.stop >= 0 else -value.shape[axis] - 1)
+        stride.append(step)
+    expr = relay.strided_slice(value.expr, begin, end, stride, axes=axes)
+    return node.result(node.emit(expr), tuple(shape))
+
+
+def _bounds(node: OnnxNode) -> tuple[list[int], list[int], list[int], list[int]]:
+    rank = node.input(0).rank
+    given = node.has(1)
+    starts = node.data(1).tolist() if given else node.attr("starts")
+    ends = node.data(2).tolist() if given else node.attr("ends")
+    axes = node.data(3).tolist() if node.has(3) else node.attr("axes", list(range(len(starts))))
+    steps = node.data(4).tolist() if node.has(4) else [1] * len(starts)
+    return starts, ends, [axis % rank for axis in axes], steps
+
+
+def gather(node: OnnxNode) -> Value:
+    """Constant indices are made non-negative; computed ones (token ids) must be."""
+    value, indices = node.input(0), node.input(1)
+    axis = node.attr("axis", 0) % value.rank
+    if indices.data is not None:
+        indices = indices.map_data(np.where(indices.data < 0, indices.data + value.shape[axis], indices.data))
+    expr = node.emit(relay.take(value.expr, indices.expr, axis=axis))
+    return node.result(expr, value.shape[:axis] + indices.shape + value.shape[axis + 1 :])
+
+
+def identity(node: OnnxNode) -> Value:
+    value = node.input(0)
+    return node.result(node.emit(relay.copy(value.expr)), value.shape)
+
+
+def cast(node: OnnxNode) -> Value:
+    from onnx import helper
+
+    value = node.input(0)
+    dtype = str(helper.tensor_dtype_to_np_dtype(node.attr("to")))
+    expr = relay.copy(value.expr) if dtype == value.dtype else relay.cast(value.expr, dtype)
+    return node.result(node.emit(expr), value.shape, dtype)
+
+
+def expand(node: OnnxNode) -> Value:
+    value = node.input(0)
+    shape = np.broadcast_shapes(value.shape, tuple(node.data(1).tolist()))
+    return node.result(node.emit(relay.broadcast_to(value.expr, shape)), shape)
+
+
+CONVERTERS: dict[str, Converter] = {
+    "Reshape": reshape,
+    "Flatten": flatten,
+    "Squeeze": squeeze,
+    "Unsqueeze": unsqueeze,
+    "Transpose": transpose,
+    "Concat": concat,
+    "Slice": slice_,
+    "Gather": gather,
+    "Identity": identity,
+    "Dropout": identity,
+    "Cast": cast,
+    "Expand": expand,
+}
