@@ -12,13 +12,15 @@ import onnx
 
 from epu.errors import UserError
 from epu.log import get_logger
-from epu.onnx_util import ModelSource, Shapes, graph_inputs, load_model, opset_of, save_model, shape_of, value_types
+from epu.onnx_load import ModelSource, load_model, save_model
+from epu.onnx_shapes import Shapes, graph_inputs, opset_of, shape_of, value_types
 from epu.quantization.exclusions import FLOAT_OP_TYPES, nodes_to_exclude
+from epu.quantization.observe import observe_ranges
 from epu.quantization.optimize import optimize
 from epu.quantization.quantizer import check_format, quantize
 from epu.quantization.samples import CalibrationData, CheckedSamples, synthetic_samples
 from epu.quantization.session import with_runtime_types
-from epu.ranges import observe_ranges, save_ranges
+from epu.ranges import save_ranges
 
 log = get_logger("quantize")
 

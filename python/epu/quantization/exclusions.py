@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import onnx
 
 from epu.errors import UserError
-from epu.onnx_util import near
+from epu.names import near
 
 FLOAT_OP_TYPES = ("Softmax", "Sigmoid", "LayerNormalization", "QuadricCustomOp")
 CUSTOM_OP_PREFIX = "QuadricCustomOp"

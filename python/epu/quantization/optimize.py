@@ -13,7 +13,7 @@ from onnx import helper
 
 from epu.errors import UserError
 from epu.log import get_logger
-from epu.onnx_util import infer_shapes, opset_of
+from epu.onnx_shapes import infer_shapes, opset_of
 from epu.quantization.session import create_session
 
 log = get_logger("quantize")

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from onnx import helper
 
 from epu.errors import UserError
-from epu.onnx_util import graph_inputs, near, shape_of, static_shape
+from epu.names import near
+from epu.onnx_shapes import graph_inputs, shape_of, static_shape
 from epu.quantization.npz import NpzSamples, Sample
 
 
