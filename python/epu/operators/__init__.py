@@ -5,17 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from epu.operators import (
+    activation,
+    binary,
     layer_norm,
+    layout,
+    pooling,
     qlinear_add,
+    qlinear_conv,
     qlinear_matmul,
+    qlinear_mul,
+    qlinear_tables,
     quantize,
     quantized_unary,
     reduce_mean,
     softmax,
+    sqrt,
 )
 from epu.operators.row import Interval, Limit, Operator
 
-FILES = (qlinear_matmul, qlinear_add, quantize, reduce_mean, softmax, layer_norm, quantized_unary)
+FILES = (
+    *(qlinear_conv, qlinear_matmul, qlinear_add, qlinear_mul, qlinear_tables, quantized_unary),
+    *(quantize, binary, sqrt, activation, reduce_mean, pooling, softmax, layer_norm, layout),
+)
 
 
 def table(rows: Iterable[Operator]) -> dict[str, Operator]:

@@ -44,7 +44,7 @@ class AddConstants:
 def exponents(node: Node, graph: Graph) -> tuple[tuple[int, int], tuple[int, int]]:
     """``parts`` of f32(sa/sy) and f32(sb/sy)."""
     a, b, y = (np.float32(quantized(t).scale[0]) for t in (*operands(node, graph), output_tensor(node, graph)))
-    return parts(a / y), parts(b / y)
+    return parts(float(a / y)), parts(float(b / y))
 
 
 def operands(node: Node, graph: Graph) -> tuple[Tensor, Tensor]:
@@ -56,9 +56,13 @@ def add_constants(node: Node, graph: Graph) -> AddConstants:
     grid = min(ea, eb)
     a, b = ma << (ea - grid), mb << (eb - grid)
     zero_a, zero_b, zero_y = (quantized(t).zero_point[0] for t in (*operands(node, graph), output_tensor(node, graph)))
-    zeros = int(round24(np.int64(round24(np.int64(zero_a * a))) + round24(np.int64(zero_b * b))))
-    fixed_part = int(round24(np.int64((zero_y << -grid) - zeros)))
+    zeros = round24_of(round24_of(zero_a * a) + round24_of(zero_b * b))
+    fixed_part = round24_of((zero_y << -grid) - zeros)
     return AddConstants(a, b, -grid, zero_a, zero_b, zero_y, fixed_part)
+
+
+def round24_of(number: int) -> int:
+    return int(round24(np.array(number, np.int64)))
 
 
 def add_reference(node: Node, graph: Graph, values: Values, rounding: str) -> list[Array]:

@@ -33,7 +33,8 @@ def exact_matmul(a: Ints, b: Ints) -> Ints:
     """Integer matrix product through float64, exact because every partial sum stays below 2**53."""
     depth = a.shape[-1]
     assert depth * 2**16 < 2**53
-    return np.matmul(a.astype(np.float64), b.astype(np.float64)).astype(np.int64)
+    product: Ints = np.matmul(a.astype(np.float64), b.astype(np.float64)).astype(np.int64)
+    return product
 
 
 def combined_scale(node: Node, graph: Graph) -> Array:

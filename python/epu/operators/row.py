@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -108,7 +109,7 @@ def scale32(kind: Quantized) -> NDArray[np.float32]:
     return scales if kind.axis is not None else scales[0]
 
 
-def zero_point(kind: Quantized, rank: int) -> Ints:
+def zero_point(kind: Quantized, rank: int) -> Array:
     """Zero points as int64, shaped to broadcast along the type's axis of a tensor of that rank."""
     points = np.asarray(kind.zero_point, np.int64)
     if kind.axis is None:
@@ -127,11 +128,24 @@ def centred(node: Node, graph: Graph, values: Values, index: int) -> Ints:
     """``q - zero_point`` of an input."""
     tensor = required(node, graph, index)
     raw = value(node, values, index)
-    return raw - zero_point(quantized(tensor), raw.ndim)
+    result: Ints = raw - zero_point(quantized(tensor), raw.ndim)
+    return result
 
 
 def is_constant(tensor: Tensor) -> bool:
     return tensor.data is not None
+
+
+def constant_reals(tensor: Tensor) -> list[Fraction]:
+    """The reals that a float or fixed-point constant holds, exactly."""
+    assert tensor.data is not None, f"{tensor.name} is not constant"
+    unit = Fraction(1, 2) ** tensor.type.frac if isinstance(tensor.type, Fixed) else Fraction(1)
+    return [Fraction(each) * unit for each in tensor.data.ravel().tolist()]
+
+
+def ints_attribute(node: Node, name: str, default: tuple[int, ...]) -> tuple[int, ...]:
+    """A list-of-integers attribute; the default where absent or empty."""
+    return tuple(int(each) for each in node.attrs.get(name) or default)
 
 
 # ---- limits that several operators share

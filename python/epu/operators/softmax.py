@@ -108,6 +108,7 @@ def check_fraction_bits(node: Node, graph: Graph) -> str | None:
     return None if isinstance(kind, Quantized) or 0 <= found + 4 < SHIFT_LIMIT else str(found)
 
 
+EXPONENT_LIMIT = Limit("the input of an exponential has -4 to 58 fraction bits", check_fraction_bits)
 ROW_LIMITS = (
     Limit("softmax runs along the last axis", check_last_axis),
     Limit("a row has 1 to 2**20 elements", check_row_length),
@@ -116,7 +117,7 @@ ROWS = (
     Operator(
         name="Softmax",
         family="softmax",
-        limits=(FLOAT_TENSORS, *ROW_LIMITS, Limit("the input has -4 to 58 fraction bits", check_fraction_bits)),
+        limits=(FLOAT_TENSORS, *ROW_LIMITS, EXPONENT_LIMIT),
         reference=softmax_reference,
         intervals=softmax_intervals,
     ),

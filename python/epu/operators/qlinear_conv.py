@@ -1,0 +1,87 @@
+"""QLinearConv: int8 convolution, grouped or not, with one rounding per output."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from epu.graph import Graph, Node
+from epu.operators.qlinear_matmul import check_per_tensor_a, combined_scale, exact_matmul
+from epu.operators.requantise import requantise
+from epu.operators.row import (
+    INT8_OUTPUT,
+    Array,
+    Ints,
+    Limit,
+    Operator,
+    Values,
+    along,
+    centred,
+    input_tensor,
+    int8_inputs,
+    output_tensor,
+    quantized,
+    required,
+    value,
+)
+from epu.operators.windows import NO_AUTO_PAD, windows
+
+LARGEST_KERNEL = 1 << 15
+
+
+def conv_accumulator(x: Ints, w: Ints, node: Node) -> Ints:
+    """int64 [batch, channels, rows, columns] of centred operands."""
+    group, taps = node.attrs.get("group", 1), w[0].size
+    seen = windows(x, node, w.shape[2:], fill=0)  # batch, channels, rows, columns, kernel rows, kernel columns
+    batch, channels, rows, columns = seen.shape[:4]
+    split = seen.reshape(batch, group, channels // group, rows, columns, -1)
+    left = split.transpose(0, 1, 3, 4, 2, 5).reshape(batch, group, rows * columns, taps)
+    right = w.reshape(group, -1, taps).transpose(0, 2, 1)
+    product = exact_matmul(left, right)
+    return product.transpose(0, 1, 3, 2).reshape(batch, -1, rows, columns)
+
+
+def conv_reference(node: Node, graph: Graph, values: Values, rounding: str) -> list[Array]:
+    acc = conv_accumulator(centred(node, graph, values, 0), centred(node, graph, values, 1), node)
+    if input_tensor(node, graph, 2) is not None:
+        acc = acc + along(value(node, values, 2), 1, acc.ndim)
+    return [requantise(node, graph, acc, combined_scale(node, graph), 1, rounding)]
+
+
+def conv_macs(node: Node, graph: Graph) -> int:
+    return prod(output_tensor(node, graph).shape) * prod(required(node, graph, 1).shape[1:])
+
+
+def check_rank(node: Node, graph: Graph) -> str | None:
+    found = len(required(node, graph, 0).shape)
+    return None if found == 4 else f"{found} dimensions"
+
+
+def check_channel_axis(node: Node, graph: Graph) -> str | None:
+    axis = quantized(required(node, graph, 1)).axis
+    return None if axis in (None, 0, -4) else f"axis {axis}"
+
+
+def check_taps(node: Node, graph: Graph) -> str | None:
+    found = int(np.prod(required(node, graph, 1).shape[1:]))
+    return None if found < LARGEST_KERNEL else str(found)
+
+
+ROWS = (
+    Operator(
+        name="QLinearConv",
+        family="convolution",
+        limits=(
+            int8_inputs(0, 1),
+            INT8_OUTPUT,
+            Limit("two spatial dimensions, NCHW", check_rank),
+            NO_AUTO_PAD,
+            Limit("x has one scale and zero point", check_per_tensor_a),
+            Limit("w has one scale and zero point, or one per output channel", check_channel_axis),
+            Limit("a kernel has fewer than 32768 weights per output channel", check_taps),
+        ),
+        reference=conv_reference,
+        macs=conv_macs,
+    ),
+)
