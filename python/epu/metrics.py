@@ -37,6 +37,9 @@ class Tolerance:
         return self.atol + self.rtol * np.abs(ort)
 
 
+DEFAULT_TOLERANCE = Tolerance()
+
+
 @dataclass(frozen=True)
 class Deviation:
     """ORT's tensor and the ISS's raw integers, brought on the grid of the ISS type (Float: compared as they are).
@@ -65,7 +68,7 @@ def dtype_name(tensor_type: TensorType) -> str:
     return tensor_type.dtype
 
 
-def compare(ort: NDArray[Any], iss: NDArray[Any], tensor_type: TensorType, tolerance: Tolerance = Tolerance()) -> Row:
+def compare(ort: NDArray[Any], iss: NDArray[Any], tensor_type: TensorType, tolerance: Tolerance = DEFAULT_TOLERANCE) -> Row:
     """Compare ORT's tensor with the raw integers of the ISS; the row lacks S, Type and Name.
 
     Quantised and plain integers are compared as integers, fixed point as multiples of one LSB. Where ORT holds a

@@ -30,7 +30,7 @@ class Compiled(Protocol):
     def graph(self) -> Graph: ...
 
     def golden(self, inputs: Tensors, force: Tensors | None = None) -> Tensors:
-        """Every tensor in raw integers, by the kernels on the CPU; ``force`` replaces tensors after they are recorded."""
+        """Every tensor in raw integers, computed on the CPU; ``force`` replaces tensors once they are recorded."""
         ...
 
 
@@ -51,7 +51,7 @@ class NodeOutput:
 def node_outputs(model: onnx.ModelProto) -> list[NodeOutput]:
     """Every output of every node, in the model's order."""
     return [
-        NodeOutput(node.name or node.output[0], node.op_type, index, name)
+        NodeOutput(node.name or f"{node.op_type}_{node.output[0]}", node.op_type, index, name)
         for node in model.graph.node
         for index, name in enumerate(node.output)
         if name

@@ -17,7 +17,7 @@ import onnx
 from numpy.typing import NDArray
 
 from epu.graph import Float, Integer, TensorType
-from epu.metrics import END_TO_END, ISOLATED, MODES, Row, Tolerance, compare, passes
+from epu.metrics import DEFAULT_TOLERANCE, END_TO_END, ISOLATED, MODES, Row, Tolerance, compare, passes
 from epu.observed import Compiled, NodeOutput, TensorMap, Tensors, encode_ort, input_lsb, node_outputs
 from epu.ort_reference import OrtReference, plain_session, seconds_of_one_run
 from epu.raw_tensors import encode
@@ -80,7 +80,7 @@ def gather(
     compiled: Compiled,
     model: onnx.ModelProto,
     inputs: Tensors,
-    tolerance: Tolerance = Tolerance(),
+    tolerance: Tolerance = DEFAULT_TOLERANCE,
     progress: Progress | None = None,
 ) -> Evidence:
     """Run ORT once, ISS and golden in the three modes, and compare every node output.

@@ -1,0 +1,5 @@
+"""``python -m epu.cli`` is ``epu``."""
+
+from epu.cli import main
+
+main()

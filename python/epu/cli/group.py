@@ -1,0 +1,80 @@
+"""The group of commands: found by name, imported on call, their errors told in one paragraph."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from typing import Any
+
+import click
+
+from epu.errors import EpuError
+
+COMMANDS = {
+    "quantize": "Quantise a float ONNX model to int8.",
+    "compile": "Compile a quantised model for one EPU.",
+    "run": "Run a compiled program on the simulator.",
+    "validate": "Compare ONNX Runtime and the simulator layer by layer.",
+    "cut": "Cut a part out of an ONNX model.",
+    "ops": "List the operators that run on the EPU.",
+    "disasm": "Print the instructions of a program.",
+    "demo": "Build, quantise, compile, run and validate a DETR encoder.",
+    "doctor": "Check the installation.",
+}
+USER_ERROR, DEFECT, INTERRUPTED = 2, 3, 130
+DEBUG_VARIABLE = "EPU_DEBUG"
+
+
+class Failure(click.ClickException):
+    """An error as one paragraph on standard error, with its exit code."""
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(" ".join(message.split()))
+        self.exit_code = exit_code
+
+
+class Commands(click.Group):
+    """Imports ``epu.cli.<name>`` when the command is called; turns exceptions into one paragraph and an exit code."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = importlib.import_module(f"epu.cli.{cmd_name}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def invoke(self, ctx: click.Context) -> Any:
+        if os.environ.get(DEBUG_VARIABLE) == "1":
+            return super().invoke(ctx)
+        try:
+            return super().invoke(ctx)
+        except EpuError as error:
+            raise Failure(str(error), USER_ERROR) from None
+        except KeyboardInterrupt:
+            raise Failure("interrupted.", INTERRUPTED) from None
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except Exception as error:
+            raise Failure(_defect(error), DEFECT) from None
+
+
+def _defect(error: Exception) -> str:
+    return (
+        f"internal error, {type(error).__name__}: {error}. This is a defect of EPU. "
+        f"Set {DEBUG_VARIABLE}=1 to see where, and report it."
+    )
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="epu")
+def epu() -> None:
+    """Compile ONNX models for the EPU, run them on its simulator, and compare with ONNX Runtime.
+
+    Exit codes: 0 done, 1 a gate of validate failed, 2 user error, 3 defect of EPU.
+    """

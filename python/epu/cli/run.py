@@ -1,0 +1,20 @@
+"""``epu run``: neither TVM nor onnx."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from epu.cli.options import PATH
+from epu.run import run_program
+
+
+@click.command("run")
+@click.argument("program", type=PATH)
+@click.option("--inputs", type=PATH, required=True, help="An .npz file with one array per input.")
+@click.option("-o", "--output", type=PATH, required=True, help="The .npz file to write.")
+@click.option("--raw", is_flag=True, help="Write the machine's integers instead of ONNX Runtime's types.")
+def command(program: Path, inputs: Path, output: Path, raw: bool) -> None:
+    """Run the compiled program PROGRAM.epu on the simulator."""
+    click.echo(run_program(program, inputs, output, raw))

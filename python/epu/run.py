@@ -1,0 +1,27 @@
+"""Runs a program file on arrays in a file. NumPy and the simulator only."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict
+
+from epu.raw_tensors import decode, encode, load_arrays, save_arrays
+from epu.reports import cycle_bars, totals
+from epu.simulator.program import load
+from epu.simulator.simulate import simulate
+
+PathLike = str | os.PathLike[str]
+
+
+def run_program(program: PathLike, inputs: PathLike, output: PathLike, raw: bool = False) -> str:
+    """Run ``program`` on the .npz ``inputs``, write the .npz ``output``, and return the cycle report.
+
+    Outputs are float32 where the program holds fixed point, and integers as they are; with ``raw`` all are the
+    machine's integers. Raises ProgramError for a corrupt program, UserError for inputs that do not fit.
+    """
+    module = load(program)
+    result = simulate(module, encode(module.inputs, load_arrays(inputs)))
+    save_arrays(output, result.outputs if raw else decode(module.outputs, result.outputs))
+    cycles = asdict(result.cycles)
+    seconds = result.cycles.total / (module.machine.clock_ghz * 1e9)
+    return "\n".join([f"Wrote {output}", totals(cycles, seconds), cycle_bars(cycles)])
