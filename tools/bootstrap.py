@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 STAMP = VENV / "ready"
 UV_VENV = ROOT / "build" / "uv"
-INPUTS = ["requirements.txt", "requirements.in", "requirements-relay.in", "setup.py", "pyproject.toml"]
+INPUTS = ["requirements.txt", "setup.py", "tools/bootstrap.py"]
 
 # The TVM wheel that holds Relay exists for CPython 3.8 and 3.10 on Linux x86-64 only.
 PROBE = """
@@ -173,7 +173,7 @@ def fetch_interpreter(reasons: List[str]) -> Optional[str]:
 def fingerprint() -> str:
     """Changes when the environment must be made anew: other inputs, or the folder moved (scripts hold its path)."""
     digest = hashlib.sha256(str(ROOT).encode())
-    for name in [*INPUTS, "tools/bootstrap.py"]:
+    for name in INPUTS:
         digest.update((ROOT / name).read_bytes())
     return digest.hexdigest()
 
