@@ -15,6 +15,7 @@ from epu.log import get_logger
 from epu.onnx_load import ModelSource, load_model, save_model
 from epu.onnx_shapes import Shapes, graph_inputs, opset_of, shape_of, value_types
 from epu.quantization.exclusions import FLOAT_OP_TYPES, nodes_to_exclude
+from epu.quantization.masks import mask_nodes
 from epu.quantization.observe import observe_ranges
 from epu.quantization.optimize import optimize
 from epu.quantization.quantizer import check_format, quantize
@@ -69,10 +70,11 @@ def quadric_quantize(
         log.info("Optimized model, opset %d", opset_of(optimized))
         _log_shapes(optimized)
         excluded = nodes_to_exclude(optimized, exclude, original=loaded)
-        log.debug("Full exclusion set for quantization: %s", [*FLOAT_OP_TYPES, *exclude])
-        log.debug("excl_nodes %s", excluded)
         log.info("Quantization started...")
         observed = observe_ranges(optimized, samples)
+        excluded += mask_nodes(optimized, observed, excluded)
+        log.debug("Full exclusion set for quantization: %s", [*FLOAT_OP_TYPES, *exclude])
+        log.debug("excl_nodes %s", excluded)
         quantized = quantize(optimized, observed, excluded, format=format, per_channel=per_channel)
         quantized = with_runtime_types(quantized)
         log.info("Quantization done successfully!")

@@ -14,6 +14,7 @@ from onnx import helper
 from epu.errors import UserError
 from epu.log import get_logger
 from epu.onnx_shapes import infer_shapes, opset_of
+from epu.quantization.fold_conv_transpose import fold_conv_transpose
 from epu.quantization.session import create_session
 
 log = get_logger("quantize")
@@ -40,8 +41,9 @@ def optimize(model: onnx.ModelProto, *, per_channel: bool = False) -> onnx.Model
     """
     named = name_nodes(model)
     raised = _raise_opset(named, PER_CHANNEL_OPSET if per_channel else LOWEST_OPSET)
-    readable = _readable_ir(raised)
-    return infer_shapes(_without_idle_domains(_run_optimizer(readable)))
+    optimized = _name_inlined(_run_optimizer(_readable_ir(raised)), raised)
+    folded = _without_idle_initializers(fold_conv_transpose(name_nodes(optimized)))
+    return infer_shapes(_without_idle_domains(folded))
 
 
 def name_nodes(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -92,6 +94,35 @@ def _run_optimizer(model: onnx.ModelProto) -> onnx.ModelProto:
         options.log_severity_level = 3
         create_session(model, options, disabled_optimizers=list(RENAMING_OPTIMIZERS))
         return onnx.load(str(path))
+
+
+def _name_inlined(model: onnx.ModelProto, original: onnx.ModelProto) -> onnx.ModelProto:
+    """Name the nodes in whose place ONNX Runtime found a function (HardSwish, say) after the node that called it.
+
+    The one with the output of the caller gets its name, the others, and their outputs, a name below that.
+    """
+    caller = {name: node.name for node in original.graph.node for name in node.output}
+    renamed: dict[str, str] = {}
+    for node in reversed(model.graph.node):
+        if not node.name and node.output[0] in caller:
+            node.name = caller[node.output[0]]
+        elif not node.name:
+            reader = next(other for other in model.graph.node if node.output[0] in other.input)
+            node.name = f"{reader.name}/{node.op_type}"
+            renamed |= {name: f"{node.name}_output_{index}" for index, name in enumerate(node.output)}
+    for node in model.graph.node:
+        node.input[:] = [renamed.get(name, name) for name in node.input]
+        node.output[:] = [renamed.get(name, name) for name in node.output]
+    return model
+
+
+def _without_idle_initializers(model: onnx.ModelProto) -> onnx.ModelProto:
+    used = {name for node in model.graph.node for name in node.input}
+    used |= {value.name for value in model.graph.output}
+    idle = [tensor for tensor in model.graph.initializer if tensor.name not in used]
+    for tensor in idle:
+        model.graph.initializer.remove(tensor)
+    return model
 
 
 def _without_idle_domains(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -21,6 +21,7 @@ from epu.log import get_logger
 log = get_logger("quantize")
 
 FORMATS = ("qoperator", "qdq")
+LARGEST = float(np.finfo(np.float32).max) / 4  # so that high - low stays finite in float32
 SYMMETRIC = {"ActivationSymmetric": True, "WeightSymmetric": True}
 
 
@@ -38,7 +39,7 @@ def quantize(
     not used because it takes NaN into scales and keeps every sample's outputs.
     """
     check_format(format)
-    limits = {name: (np.float32(low), np.float32(high)) for name, (low, high) in ranges.items()}
+    limits = {name: tuple(np.clip(pair, -LARGEST, LARGEST).astype(np.float32)) for name, pair in ranges.items()}
     data = TensorsData(CalibrationMethod.MinMax, {k: tuple(map(np.asarray, v)) for k, v in limits.items()})
     op_types = sorted({*QLinearOpsRegistry, *QDQRegistry})
     copy = onnx.ModelProto()
