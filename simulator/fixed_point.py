@@ -145,30 +145,35 @@ def exact_float_product(out: Array, a: Array, factor: Any, limit: float) -> bool
     """
     np.copyto(out, a, casting="unsafe")
     np.multiply(out, factor, out=out)
-    if not (out.max() < limit and out.min() > -limit):
+    if not _within(out, limit):
         return False
     np.rint(out, out=out)
     return True
+
+
+def _within(values: Array, limit: float) -> bool:
+    low, high = np.minimum.reduce(values, axis=None), np.maximum.reduce(values, axis=None)
+    return bool(high < limit and low > -limit)
 
 
 def rounded_float_product(out: Array, single: Array, a: Array, factor: Any, limit: float) -> bool:
     """As exact_float_product with ``a`` and the product rounded to 24 bits, which float32 ``single`` does by itself."""
     np.copyto(single, a, casting="unsafe")
     np.multiply(single, factor, out=single)
-    if not (single.max() < limit and single.min() > -limit):
+    if not _within(single, limit):
         return False
     np.rint(single, out=single)
     np.copyto(out, single)
     return True
 
 
-def narrow_float(out: Array, values: Array, dtype: str, saturate: bool, bound: float) -> None:
-    """As narrow for integral float64 below 2**53; ``bound`` is what they are known not to exceed. May clip in place."""
-    low, high = RANGE[dtype]
+def narrow_float(out: Array, values: Array, dtype: str, saturate: bool, surely_fits: bool = False) -> None:
+    """As narrow for integral float64 below 2**53; ``surely_fits``: all are in the range of ``dtype``. May clip in place."""
     if saturate:
+        low, high = RANGE[dtype]
         np.maximum(values, float(low), out=values)
         np.minimum(values, float(high), out=values)
-    if saturate or bound <= high:
+    if saturate or surely_fits:
         np.copyto(out, values, casting="unsafe")
     else:
         np.copyto(out, values.astype(INT64), casting="unsafe")

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from epu.simulator.instruction import Instruction
 from epu.simulator.machine import Machine
 from epu.simulator.operands import Grid, Lrm
+
+if TYPE_CHECKING:
+    from epu.simulator.instruction import Instruction
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,43 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import ClassVar
+from typing import Any, Callable, ClassVar
 
-from epu.simulator.instruction import Cost, Instruction, ceil_div
+import numpy as np
+
+from epu.simulator.fixed_point import NUMPY_DTYPE, narrow
+from epu.simulator.instruction import (
+    Access,
+    Cost,
+    Instruction,
+    Limits,
+    ceil_div,
+    grid_limits,
+    loop_limits,
+    lrm_access,
+    lrm_limits,
+)
+from epu.simulator.layout import merge
 from epu.simulator.machine import ALU_COST, Machine
+from epu.simulator.memory import Memories
 from epu.simulator.operands import SIZES, Grid, Lrm
 
-FOLDS = {"sum": "add", "max": "max", "min": "min"}
+FOLD_ALU = {"sum": "add", "max": "max", "min": "min"}
+FOLD_UFUNC: dict[str, Any] = {"sum": np.add, "max": np.maximum, "min": np.minimum}
+
+
+def _fold_cost(op: str, src: Lrm, dst: Lrm) -> int:
+    return ALU_COST[FOLD_ALU[op]]["i64" in (src.dtype, dst.dtype)]
+
+
+def _fold_limits(op: str) -> Limits:
+    if op not in FOLD_ALU:
+        yield "op", f"must be one of {', '.join(FOLD_ALU)}, found {op!r}"
+
+
+def _fold_dtype(src: Lrm, dst: Lrm) -> Any:
+    """Sums modulo the destination's width are the same in any width that holds it; comparisons need all values."""
+    return NUMPY_DTYPE["i64" if "i64" in (src.dtype, dst.dtype) else "i32"]
 
 
 @dataclass(frozen=True)
@@ -29,6 +59,46 @@ class Reduce(Instruction):
     accumulate: bool = False
     opcode: ClassVar[int] = 7
 
+    @property
+    def leading(self) -> tuple[int, ...]:
+        """The loops that remain."""
+        return self.loops[: len(self.loops) - self.n_reduced]
+
+    def limits(self, machine: Machine) -> Limits:
+        """Operation, grid, ranks."""
+        yield from _fold_limits(self.op)
+        yield from grid_limits(self.grid, machine)
+        yield from loop_limits(self.loops)
+        if not 1 <= self.n_reduced <= len(self.loops):
+            yield "n_reduced", f"must be 1 to the number of loops ({len(self.loops)}), found {self.n_reduced}"
+        yield from lrm_limits("dst", self.dst, len(self.leading))
+        yield from lrm_limits("src", self.src, len(self.loops))
+
+    def accesses(self) -> tuple[Access, ...]:
+        """src read; dst read where it accumulates; dst written."""
+        read = lrm_access("src", False, self.grid, self.loops, self.src)
+        old = lrm_access("dst", False, self.grid, self.leading, self.dst)
+        return (read, *([old] if self.accumulate else []), old._replace(writes=True))
+
+    def plan(self, memories: Memories) -> Callable[[], None]:
+        """One NumPy reduction over the folded axes, fused where they are contiguous."""
+        counts, (steps,) = merge(self.loops[len(self.leading) :], [self.src.strides[len(self.leading) :]])
+        source_loops = (*self.leading, *counts)
+        strides = (*self.src.strides[: len(self.leading)], *steps)
+        src = memories.columns_view(self.grid, source_loops, Lrm(self.src.addr, self.src.dtype, strides))
+        dst = memories.columns_view(self.grid, self.leading, self.dst)
+        axes = tuple(range(2 + len(self.leading), src.ndim))
+        ufunc, dtype = FOLD_UFUNC[self.op], _fold_dtype(self.src, self.dst)
+        wide = memories.scratch(0, dtype, dst.shape)
+
+        def run() -> None:
+            values = ufunc.reduce(src, axis=axes, dtype=dtype, out=wide)
+            if self.accumulate:
+                values = ufunc(values, dst, dtype=dtype, casting="unsafe")
+            narrow(dst, values, self.dst.dtype, saturate=False)
+
+        return run
+
     def cycles(self, machine: Machine) -> Cost:
         """One fold per element."""
         return Cost(compute=prod(self.loops) * _fold_cost(self.op, self.src, self.dst))
@@ -46,12 +116,36 @@ class AllReduce(Instruction):
     group: int
     opcode: ClassVar[int] = 8
 
+    def limits(self, machine: Machine) -> Limits:
+        """Operation, grid, ranks, group size."""
+        yield from _fold_limits(self.op)
+        yield from grid_limits(self.grid, machine)
+        yield from loop_limits(self.loops)
+        if self.group < 1 or self.grid.width % self.group:
+            yield "group", f"must divide the active columns ({self.grid.width}), found {self.group}"
+        yield from lrm_limits("dst", self.dst, len(self.loops))
+        yield from lrm_limits("src", self.src, len(self.loops))
+
+    def accesses(self) -> tuple[Access, ...]:
+        """src read, dst written."""
+        read = lrm_access("src", False, self.grid, self.loops, self.src)
+        return read, lrm_access("dst", True, self.grid, self.loops, self.dst)
+
+    def plan(self, memories: Memories) -> Callable[[], None]:
+        """One NumPy reduction over the columns of each group, spread to all of them."""
+        grid = Grid((self.grid.height,), (self.grid.width // self.group, self.group))
+        src = memories.lrm_view(grid, self.loops, self.src)
+        dst = memories.lrm_view(grid, self.loops, self.dst)
+        ufunc, dtype = FOLD_UFUNC[self.op], _fold_dtype(self.src, self.dst)
+
+        def run() -> None:
+            values = ufunc.reduce(src, axis=2, dtype=dtype, keepdims=True)
+            narrow(dst, values, self.dst.dtype, saturate=False)
+
+        return run
+
     def cycles(self, machine: Machine) -> Cost:
         """group - 1 hops, each a neighbour move of every value and a fold."""
         steps = (self.group - 1) * prod(self.loops)
         words = ceil_div(SIZES[self.src.dtype], machine.port_bytes)
         return Cost(data_array=steps * words, compute=steps * _fold_cost(self.op, self.src, self.dst))
-
-
-def _fold_cost(op: str, src: Lrm, dst: Lrm) -> int:
-    return ALU_COST[FOLDS[op]]["i64" in (src.dtype, dst.dtype)]
