@@ -66,7 +66,8 @@ def run(*command: str, **variables: str) -> None:
 def pip_settings(python: str) -> Dict[str, str]:
     """As variables: the user's package sources (from files and environment), and no other setting of theirs."""
     command = [python, "-I", "-m", "pip", "config", "list"]
-    listed = subprocess.run(command, check=True, env=environment(), stdout=subprocess.PIPE).stdout.decode()
+    all_files = {**environment(), "PIP_USER": "0"}  # a `user = true` of theirs would limit the list to one file
+    listed = subprocess.run(command, check=True, env=all_files, stdout=subprocess.PIPE).stdout.decode()
     kept = {}
     for section in ("global.", "install.", ":env:."):  # the later one wins
         for line in listed.splitlines():
