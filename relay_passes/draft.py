@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Union
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +36,7 @@ class Draft:
     root: Step
     inputs: list[Use]
     attrs: dict[str, Any] = field(default_factory=dict)
-    out: Union[Quantized, Float, None] = None
+    out: Quantized | Float | None = None
     members: list[Step] = field(default_factory=list)
     covers: list[Draft] = field(default_factory=list)
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Union
+from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from epu.relay_passes.tvm_relay import relay, span_name, tvm
@@ -55,7 +54,7 @@ class Step:
     origin: Any = None
 
 
-Operand = Union[Source, Const, Step]
+Operand = Source | Const | Step
 
 
 @dataclass(frozen=True)
@@ -94,18 +93,35 @@ def static_type(name: str, tensor: Any) -> tuple[Shape, str]:
     return tuple(int(dim) for dim in tensor.shape), str(tensor.dtype)
 
 
-def post_order(body: Any) -> Iterator[Any]:
-    """Every expression of ``body``, operands first, without entering function bodies and without recursion."""
+def post_order(body: Any, stop: Container[Any] = ()) -> Iterator[Any]:
+    """Every expression of ``body`` but what ``stop`` holds, operands first, without function bodies or recursion."""
     seen: set[Any] = set()
     stack = [(body, False)]
     while stack:
         expr, ready = stack.pop()
         if ready:
             yield expr
-        elif expr not in seen:
+        elif expr not in seen and expr not in stop:
             seen.add(expr)
             stack.append((expr, True))
             stack.extend((child, False) for child in reversed(_children(expr)) if child not in seen)
+
+
+def outside_operands(call: Any, inside: Container[Any]) -> list[Any]:
+    """Computed tensors that ``call`` reads (also within a tuple) and that are not ``inside``."""
+    spread = [item for arg in _children(call) for item in (arg.fields if isinstance(arg, relay.Tuple) else [arg])]
+    return [item for item in spread if not isinstance(item, relay.Constant) and item not in inside]
+
+
+def replace_operands(expr: Any, made: Mapping[Any, Any]) -> Any:
+    """``expr`` with its operands replaced; spans and attributes stay."""
+    if isinstance(expr, relay.Call):
+        return relay.Call(expr.op, [made[arg] for arg in expr.args], expr.attrs, expr.type_args, expr.span)
+    if isinstance(expr, relay.Tuple):
+        return relay.Tuple([made[item] for item in expr.fields], expr.span)
+    if isinstance(expr, relay.TupleGetItem):
+        return relay.TupleGetItem(made[expr.tuple_value], expr.index, expr.span)
+    return expr
 
 
 def _children(expr: Any) -> list[Any]:

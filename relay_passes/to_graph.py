@@ -34,14 +34,17 @@ def to_graph(source: Any, name: str, tensor_names: Names | None = None) -> Graph
 def typed_main(source: Any) -> Any:
     """The function of ``source`` (or its ``main``), type-checked."""
     if isinstance(source, relay.Function):
-        if source.body.checked_type_ is not None and _is_typed(source):
+        if _is_typed(source.body):
             return source
         source = tvm.IRModule.from_expr(source)
     return relay.transform.InferType()(source)["main"]
 
 
-def _is_typed(function: Any) -> bool:
-    return all(param.checked_type_ is not None for param in function.params)
+def _is_typed(expr: Any) -> bool:
+    try:
+        return expr.checked_type is not None
+    except ValueError:
+        return False
 
 
 def build_graph(view: View, found: Recognised, name: str, tensor_names: Names) -> Graph:

@@ -1,38 +1,21 @@
-"""The one door to TVM's Relay: every other module of this folder takes ``tvm`` and ``relay`` from here.
+"""The one door to Relay: every other module of this folder takes ``tvm`` and ``relay`` from here.
 
-Importing this module imports TVM; nothing imports it at ``import epu`` time. It also repairs two things that the
-one wheel with Relay on PyPI (hhb-tvm) gets wrong: plain ``"llvm"`` means RISC-V there, and ``onnx.mapping`` is gone.
+Importing this module imports TVM; nothing imports it at ``import epu`` time. ``tvm_target`` repairs what plain
+``"llvm"`` means; ``install_onnx_mapping`` puts back what ``relay.frontend.from_onnx`` needs.
 """
 
 from __future__ import annotations
 
-import platform
 import sys
 import types
 from typing import Any
 
 import tvm
 from tvm import relay
-from tvm.target.tag import register_tag
+
+from epu.relay_passes.tvm_target import HOST, host_target
 
 __all__ = ["HOST", "host_target", "install_onnx_mapping", "relay", "span_name", "span_of", "tvm"]
-
-
-def _host() -> dict[str, Any]:
-    machine = platform.machine()
-    if tvm.target.codegen.llvm_get_system_triple().startswith(machine):
-        return {"kind": "llvm"}
-    return {"kind": "llvm", "mtriple": f"{machine}-linux-gnu"}
-
-
-HOST = _host()  # target of the code that surrounds the EPU
-if "mtriple" in HOST:
-    register_tag("llvm", HOST, True)
-
-
-def host_target() -> Any:
-    """Target of host code, with itself as host."""
-    return tvm.target.Target(HOST, HOST)
 
 
 def span_of(name: str) -> Any:

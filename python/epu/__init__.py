@@ -1,1 +1,34 @@
-"""Part of EPU."""
+"""EPU: compiler and instruction-set simulator of a fixed-point GPNPU.
+
+Importing this package is light: the names below load their module when they are first used, and TVM, where and
+whenever it is imported, gets the target "epu".
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from epu import tvm_hook
+
+LAZY = {
+    "ChimeraJob": "epu.job",
+    "HWConfig": "epu.hw_config",
+    "config": "epu.build_options",
+    "import_onnx": "epu.relay_passes.import_onnx",
+    "partition_for_epu": "epu.relay_passes.partition",
+    "placement": "epu.relay_passes.partition",
+    "to_graph": "epu.relay_passes.to_graph",
+}
+
+tvm_hook.install()
+
+
+def __getattr__(name: str) -> Any:
+    if name not in LAZY:
+        raise AttributeError(f"module 'epu' has no attribute {name!r}")
+    return getattr(import_module(LAZY[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *LAZY])

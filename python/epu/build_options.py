@@ -1,0 +1,49 @@
+"""For which machine and with which rounding ``relay.build(..., target="epu")`` compiles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+
+from epu.hw_config import HWConfig
+from epu.simulator.errors import ConfigError
+from epu.simulator.machine import Machine
+
+ROUNDINGS = ("exact", "ort")
+
+
+def _default_machine() -> Machine:
+    return HWConfig().machine
+
+
+@dataclass(frozen=True)
+class BuildOptions:
+    """Machine and rounding of a build."""
+
+    machine: Machine = field(default_factory=_default_machine)
+    rounding: str = "exact"
+
+    def __post_init__(self) -> None:
+        if self.rounding not in ROUNDINGS:
+            raise ConfigError(f"rounding must be one of {', '.join(ROUNDINGS)}; found {self.rounding!r}.")
+
+
+_current: ContextVar[BuildOptions | None] = ContextVar("epu_build_options", default=None)
+
+
+def current() -> BuildOptions:
+    """Options of the innermost ``config``, else QC-U with exact rounding."""
+    return _current.get() or BuildOptions()
+
+
+@contextmanager
+def config(hw_config: HWConfig | Machine | None = None, *, rounding: str = "exact") -> Iterator[BuildOptions]:
+    """Build for this hardware within the block: ``with epu.config(HWConfig(product="QC-N")): relay.build(...)``."""
+    machine = hw_config.machine if isinstance(hw_config, HWConfig) else hw_config
+    token = _current.set(BuildOptions(machine or _default_machine(), rounding))
+    try:
+        yield current()
+    finally:
+        _current.reset(token)
