@@ -24,9 +24,7 @@ INPUT_SEED = 9
 Show = Callable[[str], object]
 
 
-def run_demo(
-    folder: Path, hw_config: HWConfig, layers: int, show: Show, progress: Progress | None = None
-) -> bool:
+def run_demo(folder: Path, hw_config: HWConfig, layers: int, show: Show, progress: Progress | None = None) -> bool:
     """Fill ``folder`` and show the tables; returns whether validation passed.
 
     Writes model.onnx, quantized.onnx, quantized.onnx.tranges, inputs.npz, program.epu, report.json, validate.json.

@@ -238,7 +238,8 @@ class ChimeraJob:
             yield "Input", name, tensor.shape, type_text(tensor.type), None
         for name in self.graph.outputs:
             tensor = self.graph.tensor(name)
-            yield "Output", name, tensor.shape, type_text(tensor.type), self.validation and self.validation.mse(name)
+            mse = self.validation.mse(name) if self.validation is not None else None
+            yield "Output", name, tensor.shape, type_text(tensor.type), mse
 
     def _loaded_model(self) -> ModelProto:
         assert self._model is not None

@@ -68,7 +68,9 @@ def dtype_name(tensor_type: TensorType) -> str:
     return tensor_type.dtype
 
 
-def compare(ort: NDArray[Any], iss: NDArray[Any], tensor_type: TensorType, tolerance: Tolerance = DEFAULT_TOLERANCE) -> Row:
+def compare(
+    ort: NDArray[Any], iss: NDArray[Any], tensor_type: TensorType, tolerance: Tolerance = DEFAULT_TOLERANCE
+) -> Row:
     """Compare ORT's tensor with the raw integers of the ISS; the row lacks S, Type and Name.
 
     Quantised and plain integers are compared as integers, fixed point as multiples of one LSB. Where ORT holds a

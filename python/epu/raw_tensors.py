@@ -26,7 +26,7 @@ Arrays = dict[str, NDArray[Any]]
 def load_arrays(path: str | os.PathLike[str]) -> Arrays:
     """The arrays of an .npz file by name. Raises UserError for anything else, and for pickled objects."""
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with open(path, "rb") as stream, np.load(stream, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
     except FileNotFoundError as error:
         raise UserError(f"'{path}' does not exist. Give an .npz file with one array per input.") from error

@@ -21,16 +21,28 @@ COMMANDS = {
     "demo": "Build, quantise, compile, run and validate a DETR encoder.",
     "doctor": "Check the installation.",
 }
-USER_ERROR, DEFECT, INTERRUPTED = 2, 3, 130
 DEBUG_VARIABLE = "EPU_DEBUG"
 
 
 class Failure(click.ClickException):
-    """An error as one paragraph on standard error, with its exit code."""
+    """A user's error as one paragraph on standard error."""
 
-    def __init__(self, message: str, exit_code: int) -> None:
+    exit_code = 2
+
+    def __init__(self, message: str) -> None:
         super().__init__(" ".join(message.split()))
-        self.exit_code = exit_code
+
+
+class Defect(Failure):
+    """An error of ours."""
+
+    exit_code = 3
+
+
+class Interrupted(Failure):
+    """Ctrl-C."""
+
+    exit_code = 130
 
 
 class Commands(click.Group):
@@ -55,13 +67,13 @@ class Commands(click.Group):
         try:
             return super().invoke(ctx)
         except EpuError as error:
-            raise Failure(str(error), USER_ERROR) from None
+            raise Failure(str(error)) from None
         except KeyboardInterrupt:
-            raise Failure("interrupted.", INTERRUPTED) from None
+            raise Interrupted("interrupted.") from None
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
         except Exception as error:
-            raise Failure(_defect(error), DEFECT) from None
+            raise Defect(_defect(error)) from None
 
 
 def _defect(error: Exception) -> str:

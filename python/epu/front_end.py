@@ -1,0 +1,66 @@
+"""From an ONNX model to the typed graph: the door, the check that all of it runs on the EPU, the calibrated ranges."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from epu.errors import UnsupportedNode, UserError
+from epu.graph import Float, Graph
+from epu.ranges import Range, require
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A model behind the Relay door, with the ONNX tensor names of its nodes' outputs."""
+
+    module: Any
+    names: dict[tuple[str, int], str]
+
+
+def import_model(model: ModelProto) -> Imported:
+    """Import into Relay. Raises UserError where TVM is missing, UnsupportedNode for an unknown operator."""
+    try:
+        from epu.relay_passes.import_onnx import import_onnx
+    except ModuleNotFoundError as error:
+        raise UserError(f"compiling needs TVM's Relay: {error}. Run `epu doctor` to see what to install.") from error
+    module, _, names = import_onnx(model)
+    return Imported(module, names)
+
+
+def to_typed_graph(imported: Imported, ranges: Mapping[str, Range], name: str) -> Graph:
+    """The typed graph, each float tensor with its calibrated range.
+
+    Raises UnsupportedNode if a node cannot run on the EPU, UserError if a tensor has no range.
+    """
+    from epu.relay_passes.to_graph import to_graph
+
+    require_all_on_epu(imported.module)
+    graph = to_graph(imported.module, name, imported.names)
+    attach_ranges(graph, ranges, set(imported.names.values()) | set(graph.inputs))
+    return graph
+
+
+def require_all_on_epu(module: Any) -> None:
+    """A ChimeraJob has no host: raise UnsupportedNode with the first node that would need one."""
+    from epu.relay_passes.partition import placement
+
+    host = [row for row in placement(module) if row.where == "host"]
+    if host:
+        more = f" ({len(host) - 1} more: {', '.join(row.node for row in host[1:6])})" if len(host) > 1 else ""
+        raise UnsupportedNode(f"{host[0].reason}. {host[0].remedy}{more}")
+
+
+def attach_ranges(graph: Graph, ranges: Mapping[str, Range], named: set[str]) -> None:
+    """Give every float tensor that ONNX names the range of its calibration; raise UserError for one without."""
+    makers = {name: node.name for node in graph.nodes for name in node.outputs}
+    for tensor in graph.tensors.values():
+        if not isinstance(tensor.type, Float) or tensor.data is not None:
+            continue
+        if tensor.name in ranges or tensor.name in named:
+            tensor.range = require(ranges, tensor.name, makers.get(tensor.name, "graph input"))
+            tensor.range_source = "tranges"
