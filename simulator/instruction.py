@@ -65,6 +65,11 @@ class Instruction:
 
     opcode: ClassVar[int] = -1
 
+    @property
+    def channel(self) -> str:
+        """The channel an asynchronous instruction occupies: "in" or "out" (external), "port" (OCM); empty where synchronous."""
+        return ""
+
     def limits(self, machine: Machine) -> Limits:
         """The limits this instruction breaks, memory bounds apart."""
         raise NotImplementedError

@@ -48,6 +48,11 @@ class Dma(Instruction):
     opcode: ClassVar[int] = 1
 
     @property
+    def channel(self) -> str:
+        """The external read or write channel."""
+        return self.direction
+
+    @property
     def bytes(self) -> int:
         """Bytes moved."""
         return prod(self.shape) * self.elem_bytes
@@ -98,6 +103,11 @@ class Load(Instruction):
     tag: int = 0
     opcode: ClassVar[int] = 3
 
+    @property
+    def channel(self) -> str:
+        """The OCM port where it has a tag."""
+        return "port" if self.tag else ""
+
     def limits(self, machine: Machine) -> Limits:
         """Grid, ranks, equal dtypes, tag."""
         yield from _limits(self.grid, self.loops, self.dst, self.src, self.tag, machine)
@@ -131,6 +141,11 @@ class Store(Instruction):
     src: Lrm
     tag: int = 0
     opcode: ClassVar[int] = 4
+
+    @property
+    def channel(self) -> str:
+        """The OCM port where it has a tag."""
+        return "port" if self.tag else ""
 
     def limits(self, machine: Machine) -> Limits:
         """Grid, ranks, equal dtypes, tag."""

@@ -1,0 +1,53 @@
+"""Assemble every observable tensor of a run from the debug map."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from epu.simulator.fixed_point import NUMPY_DTYPE
+from epu.simulator.instruction import Instruction
+from epu.simulator.memory import Array
+from epu.simulator.program import Decode, KernelSpan, Program, Tap
+
+
+class TapRecorder:
+    """Listener that records each tapped tensor and the outputs of each kernel, as raw integers.
+
+    ``tensors`` and ``decodes`` are by tensor name. Elements that no tap has delivered stay 0.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self.tensors: dict[str, Array] = {}
+        self.decodes: dict[str, Decode] = {}
+        self._taps: dict[int, list[Tap]] = {}
+        for tap in program.debug.taps:
+            self._taps.setdefault(tap.pc, []).append(tap)
+
+    def on_instruction(self, pc: int, instruction: Instruction, state: Any) -> None:
+        """Read what taps want after ``pc``."""
+        for tap in self._taps.get(pc, ()):
+            self._record(tap, state)
+
+    def on_kernel_end(self, index: int, span: KernelSpan, state: Any) -> None:
+        """Read the kernel's outputs."""
+        for buffer in span.outputs:
+            self.tensors[buffer.name] = state.read(buffer)
+            self.decodes[buffer.name] = buffer.decode
+
+    def _record(self, tap: Tap, state: Any) -> None:
+        tensor = self.tensors.get(tap.tensor)
+        if tensor is None:
+            tensor = self.tensors[tap.tensor] = np.zeros(tap.shape, NUMPY_DTYPE[tap.operand.dtype])
+            self.decodes[tap.tensor] = tap.decode
+        values = state.read_lrm(tap.grid, tap.loops, tap.operand)
+        strides = [*_or_zero(tap.row_strides, tap.grid.rows), *_or_zero(tap.col_strides, tap.grid.cols), *tap.strides]
+        size = tensor.itemsize
+        flat = tensor.reshape(-1)
+        view = np.ndarray(values.shape, tensor.dtype, flat, tap.offset * size, [each * size for each in strides])
+        view[...] = values
+
+
+def _or_zero(strides: tuple[int, ...], digits: tuple[int, ...]) -> tuple[int, ...]:
+    return strides or (0,) * len(digits)
