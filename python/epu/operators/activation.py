@@ -25,6 +25,7 @@ from epu.operators.row import (
     is_constant,
     output_tensor,
     required,
+    same_format,
     value,
 )
 from epu.operators.softmax import EXPONENT_LIMIT
@@ -104,14 +105,14 @@ def check_constant_bounds(node: Node, graph: Graph) -> str | None:
 
 
 ROWS = (
-    Operator("Relu", "elementwise", (FLOAT_TENSORS,), relu_reference, relu_intervals, keeps_format=True),
+    Operator("Relu", "elementwise", (FLOAT_TENSORS,), relu_reference, relu_intervals, formats=same_format),
     Operator(
         name="Clip",
         family="elementwise",
         limits=(FLOAT_TENSORS, Limit("min and max are constants", check_constant_bounds)),
         reference=clip_reference,
         intervals=clip_intervals,
-        keeps_format=True,
+        formats=same_format,
     ),
     Operator("HardSigmoid", "elementwise", (FLOAT_TENSORS,), hard_sigmoid_reference, unit_intervals),
     Operator("Sigmoid", "elementwise", (FLOAT_TENSORS, EXPONENT_LIMIT), sigmoid_reference, sigmoid_intervals),

@@ -123,6 +123,13 @@ def scale_and_shift(node: Node, graph: Graph, values: Values, z: Array, form: La
     return {"scaled": scaled, "output": saturate(total, "int32")}
 
 
+def layer_norm_formats(node: Node, graph: Graph) -> dict[str, int]:
+    """The mean as the input; squares and variances as the centred values allow."""
+    wide = 2 * frac(graph.tensors[node.attrs["centred"]]) - square_shift(normalised_count(node, graph))
+    formats = {node.attrs[role]: wide for role in WIDE_ROLES}
+    return {**formats, node.attrs["mean"]: frac(required(node, graph, 0))}
+
+
 def layer_norm_reference(node: Node, graph: Graph, values: Values, rounding: str) -> list[Array]:
     return [layer_norm(node, graph, values)["output"]]
 
@@ -171,5 +178,13 @@ LIMITS = (
 )
 ROWS = (
     Operator("LayerNormalization", "layer_norm", LIMITS, layer_norm_reference, layer_norm_intervals),
-    Operator("LayerNormDecomposed", "layer_norm", LIMITS, layer_norm_reference, layer_norm_intervals, layer_norm_inner),
+    Operator(
+        name="LayerNormDecomposed",
+        family="layer_norm",
+        limits=LIMITS,
+        reference=layer_norm_reference,
+        intervals=layer_norm_intervals,
+        inner=layer_norm_inner,
+        formats=layer_norm_formats,
+    ),
 )

@@ -18,6 +18,7 @@ from epu.operators.row import (
     is_constant,
     output_tensor,
     required,
+    same_format,
 )
 
 
@@ -91,7 +92,7 @@ def check_same_type(node: Node, graph: Graph) -> str | None:
 
 
 def move(name: str, reference: Reference = reshape_reference, limits: tuple[Limit, ...] = ()) -> Operator:
-    return Operator(name, "layout", limits, reference, same_intervals, keeps_format=True)
+    return Operator(name, "layout", limits, reference, same_intervals, formats=same_format)
 
 
 ROWS = (

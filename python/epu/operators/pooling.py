@@ -26,6 +26,7 @@ from epu.operators.row import (
     output_tensor,
     quantized,
     required,
+    same_format,
     value,
 )
 from epu.operators.windows import FLOOR_MODE, NO_AUTO_PAD, windows
@@ -109,7 +110,7 @@ ROWS = (
         ),
         reference=max_pool_reference,
         intervals=same_intervals,
-        keeps_format=True,
+        formats=same_format,
     ),
     Operator(
         name="AveragePool",

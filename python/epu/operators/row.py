@@ -21,6 +21,7 @@ Check = Callable[[Node, Graph], str | None]
 Reference = Callable[[Node, Graph, Values, str], list[Array]]
 Inner = Callable[[Node, Graph, Values, str], dict[str, Array]]
 Intervals = Callable[[Node, Graph], dict[str, Interval]]
+Formats = Callable[[Node, Graph], dict[str, int]]
 
 EXACT, ORT = "exact", "ort"  # the two roundings
 
@@ -33,6 +34,16 @@ class Limit:
     check: Check
 
 
+def magnitude(of: Interval) -> float:
+    """The largest absolute value."""
+    return max(abs(of[0]), abs(of[1]))
+
+
+def spread(of: Interval) -> float:
+    """Room for differences of two values too."""
+    return max(magnitude(of), of[1] - of[0])
+
+
 def no_macs(node: Node, graph: Graph) -> int:
     return 0
 
@@ -42,7 +53,8 @@ class Operator:
     """One row. ``reference`` computes the outputs in raw integers (docs/arithmetic.md); ``inner`` the tensors that a
     recognised group covers; ``intervals`` bounds the outputs and the covered tensors from the inputs' ranges.
 
-    ``keeps_format``: the outputs have the fraction bits of the first input. ``macs`` counts int8 multiply-accumulates.
+    ``formats`` decides fraction bits that do not follow from a tensor's own range. ``input_size``: the magnitude that the
+    fraction bits of float inputs must leave room for. ``macs`` counts int8 multiply-accumulates.
     """
 
     name: str
@@ -51,7 +63,8 @@ class Operator:
     reference: Reference
     intervals: Intervals | None = None
     inner: Inner | None = None
-    keeps_format: bool = False
+    formats: Formats | None = None
+    input_size: Callable[[Interval], float] = magnitude
     macs: Callable[[Node, Graph], int] = no_macs
 
 
@@ -130,6 +143,12 @@ def centred(node: Node, graph: Graph, values: Values, index: int) -> Ints:
     raw = value(node, values, index)
     result: Ints = raw - zero_point(quantized(tensor), raw.ndim)
     return result
+
+
+def same_format(node: Node, graph: Graph) -> dict[str, int]:
+    """Outputs with the fraction bits of the first input."""
+    kind = required(node, graph, 0).type
+    return dict.fromkeys(node.outputs, kind.frac) if isinstance(kind, Fixed) else {}
 
 
 def is_constant(tensor: Tensor) -> bool:

@@ -24,6 +24,7 @@ from epu.operators.row import (
     quantized,
     quantized_interval,
     required,
+    spread,
     value,
 )
 
@@ -120,6 +121,7 @@ ROWS = (
         limits=(FLOAT_TENSORS, *ROW_LIMITS, EXPONENT_LIMIT),
         reference=softmax_reference,
         intervals=softmax_intervals,
+        input_size=spread,
     ),
     Operator(
         name="SoftmaxInt8",

@@ -1,0 +1,23 @@
+"""Passes over the typed graph: plain functions Graph -> Graph; ``python/epu/compiler.py`` holds their order."""
+
+from __future__ import annotations
+
+from epu.passes.assign_fraction_bits import assign_fraction_bits
+from epu.passes.assign_ranges import assign_ranges
+from epu.passes.check_limits import check_limits
+from epu.passes.fold_constants import fold_constants
+from epu.passes.recognise_layer_norm import recognise_layer_norm
+from epu.passes.recognise_softmax import recognise_softmax
+from epu.passes.recognise_unary_tables import recognise_unary_tables
+from epu.passes.remove_identities import remove_identities
+
+__all__ = [
+    "assign_fraction_bits",
+    "assign_ranges",
+    "check_limits",
+    "fold_constants",
+    "recognise_layer_norm",
+    "recognise_softmax",
+    "recognise_unary_tables",
+    "remove_identities",
+]
