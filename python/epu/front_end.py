@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from epu.errors import UnsupportedNode, UserError
-from epu.graph import Float, Graph
-from epu.ranges import Range, require
+from epu.graph import Graph
+from epu.passes.assign_ranges import assign_ranges
+from epu.ranges import Range
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -32,17 +33,15 @@ def import_model(model: ModelProto) -> Imported:
     return Imported(module, names)
 
 
-def to_typed_graph(imported: Imported, ranges: Mapping[str, Range], name: str) -> Graph:
-    """The typed graph, each float tensor with its calibrated range.
+def to_typed_graph(imported: Imported, ranges: Mapping[str, Range] | None, name: str) -> Graph:
+    """The typed graph, each float tensor with its range: calibrated, or without ``ranges`` what the operators imply.
 
     Raises UnsupportedNode if a node cannot run on the EPU, UserError if a tensor has no range.
     """
     from epu.relay_passes.to_graph import to_graph
 
     require_all_on_epu(imported.module)
-    graph = to_graph(imported.module, name, imported.names)
-    attach_ranges(graph, ranges, set(imported.names.values()) | set(graph.inputs))
-    return graph
+    return assign_ranges(to_graph(imported.module, name, imported.names), ranges)
 
 
 def require_all_on_epu(module: Any) -> None:
@@ -53,14 +52,3 @@ def require_all_on_epu(module: Any) -> None:
     if host:
         more = f" ({len(host) - 1} more: {', '.join(row.node for row in host[1:6])})" if len(host) > 1 else ""
         raise UnsupportedNode(f"{host[0].reason}. {host[0].remedy}{more}")
-
-
-def attach_ranges(graph: Graph, ranges: Mapping[str, Range], named: set[str]) -> None:
-    """Give every float tensor that ONNX names the range of its calibration; raise UserError for one without."""
-    makers = {name: node.name for node in graph.nodes for name in node.outputs}
-    for tensor in graph.tensors.values():
-        if not isinstance(tensor.type, Float) or tensor.data is not None:
-            continue
-        if tensor.name in ranges or tensor.name in named:
-            tensor.range = require(ranges, tensor.name, makers.get(tensor.name, "graph input"))
-            tensor.range_source = "tranges"

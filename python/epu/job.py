@@ -22,7 +22,7 @@ from epu.metrics import Tolerance
 from epu.raw_tensors import Arrays, decode, encode, load_arrays, write_raw
 from epu.reports import Peak, Performance, cycle_bars, io_table, mac_summary, module_table, performance_report, totals
 from epu.simulator.program import Program
-from epu.simulator.simulate import RunResult, simulate
+from epu.simulator.simulation import RunResult, simulate
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -82,10 +82,10 @@ class ChimeraJob:
 
     def compile(self) -> None:
         """Compile the model. Each stage is logged, its time is in ``seconds``."""
-        from epu.compiler import compile_graph
-
         self.seconds = {}
         graph = self._typed_graph()
+        from epu.compiler import compile_graph
+
         compiled = compile_graph(graph, self.hw_config.machine, rounding=self.rounding, name=self.module_name)
         self.seconds.update(compiled.seconds)
         self._compiled = compiled
@@ -198,8 +198,8 @@ class ChimeraJob:
 
         with self._stage("onnx_ingest"):
             model = self._model = load_model(self.onnx_file)
-            ranges = load_ranges(self.trange_file) if self.trange_file is not None else {}
-            log.info("Numerical ranges provided" if ranges else "No numerical ranges provided")
+            ranges = load_ranges(self.trange_file) if self.trange_file is not None else None
+            log.info("Numerical ranges provided" if ranges is not None else "No numerical ranges provided")
             if self.validate_iss:
                 _require_ort(model, self.onnx_file)
             module = import_model(model)

@@ -82,9 +82,11 @@ def time_plain(path: str | os.PathLike[str], inputs: Mapping[str, NDArray[Any]],
     )
 
 
-def plain_session(path: str | os.PathLike[str], level: str = "ORT_DISABLE_ALL") -> Session:
+def plain_session(model: str | os.PathLike[str] | onnx.ModelProto, level: str = "ORT_DISABLE_ALL") -> Session:
     """A one-thread session of the model as it is."""
-    return _session(os.fspath(path), Path(path).name, level)
+    if isinstance(model, onnx.ModelProto):
+        return _session(model.SerializeToString(), model.graph.name, level)
+    return _session(os.fspath(model), Path(model).name, level)
 
 
 def cpu_description() -> str:

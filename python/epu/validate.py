@@ -22,7 +22,8 @@ from epu.observed import Compiled, NodeOutput, TensorMap, Tensors, encode_ort, i
 from epu.ort_reference import OrtReference, plain_session, seconds_of_one_run
 from epu.raw_tensors import encode
 from epu.simulator.program import KernelSpan, Program
-from epu.simulator.simulate import RunResult, TapRecorder, simulate
+from epu.simulator.simulation import RunResult, simulate
+from epu.simulator.taps import TapRecorder
 
 Progress = Callable[[str, int, int], None]  # (what, done, of)
 
@@ -92,17 +93,17 @@ def gather(
     ort = reference.run(inputs)
     places = TensorMap(model, compiled)
     comparisons: list[Comparison] = []
-    differing: set[str] = set()
+    differing: dict[str, None] = {}
     for mode in MODES:
         iss, different = run_mode(compiled, raw, ort, mode, progress)
         comparisons += [_compare_node(each, places, ort, iss, mode, tolerance) for each in node_outputs(model)]
-        differing.update(different)
+        differing.update(dict.fromkeys(different))
     run, seconds = timed_runs(compiled.program, model, raw, inputs)
     return Evidence(
         comparisons=tuple(_explained(comparisons)),
         output_rows=tuple(_output_rows(model, places, ort, run.outputs, tolerance)),
         floor=one_lsb_floor(compiled.program, model, reference, inputs, ort),
-        golden_differs=tuple(sorted(differing)),
+        golden_differs=tuple(differing),
         run=run,
         raw_inputs=raw,
         ort_version=reference.version,

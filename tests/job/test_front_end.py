@@ -7,7 +7,6 @@ from onnx import ModelProto, TensorProto, helper
 
 from epu.errors import UnsupportedNode, UserError
 from epu.front_end import import_model, to_typed_graph
-from epu.graph import Fixed, Float
 
 pytest.importorskip("tvm", reason="the Relay door needs TVM")
 
@@ -28,20 +27,22 @@ def model_of(op: str) -> ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
 
 
-def test_every_float_tensor_has_its_calibrated_range() -> None:
+def test_every_float_tensor_has_a_range_and_its_source() -> None:
     graph = to_typed_graph(import_model(model_of("Softmax")), RANGES, "small")
-    floats = {name: t for name, t in graph.tensors.items() if isinstance(t.type, (Float, Fixed)) and t.data is None}
-    assert {name: tensor.range for name, tensor in floats.items()} == RANGES
-    assert {tensor.range_source for tensor in floats.values()} == {"tranges"}
+    assert {name: graph.tensor(name).range for name in "xdy"} == {**RANGES, "d": (-64.0, 63.5)}
+    assert {name: graph.tensor(name).range_source for name in "xdy"} == {"x": "tranges", "d": "scale", "y": "tranges"}
 
 
-@pytest.mark.parametrize(("missing", "node"), [("y", "last"), ("x", "graph input")])
-def test_a_missing_range_names_node_and_tensor(missing: str, node: str) -> None:
-    ranges = {name: pair for name, pair in RANGES.items() if name != missing}
+def test_without_a_file_the_ranges_follow_from_the_operators() -> None:
+    graph = to_typed_graph(import_model(model_of("Softmax")), None, "small")
+    assert graph.tensor("y").range == (0.0, 1.0)
+
+
+def test_a_missing_range_names_node_and_tensor() -> None:
     with pytest.raises(UserError) as refusal:
-        to_typed_graph(import_model(model_of("Softmax")), ranges, "small")
-    assert f"'{node}'" in str(refusal.value)
-    assert f"'{missing}'" in str(refusal.value)
+        to_typed_graph(import_model(model_of("Softmax")), {"x": (-2.0, 2.0), "d": (-2.0, 2.0)}, "small")
+    assert "'last'" in str(refusal.value)
+    assert "'y'" in str(refusal.value)
 
 
 def test_a_node_that_needs_a_host_is_named() -> None:

@@ -17,7 +17,8 @@ from epu.errors import UserError
 @click.option("-o", "--output", type=PATH, required=True, help="The ONNX file to write.")
 def command(model: Path, before: tuple[str, ...], after: tuple[str, ...], output: Path) -> None:
     """Write the part of MODEL between the tensors --before and --after."""
-    from epu.onnx_util import cut_onnx, graph_inputs, load_model, save_model
+    from epu.onnx_shapes import graph_inputs
+    from epu.onnx_util import cut_onnx, load_model, save_model
 
     if not before and not after:
         raise UserError("epu cut needs a tensor: give --before TENSOR, --after TENSOR or both.")
