@@ -21,12 +21,20 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     temporary = target.with_name(f".{secrets.token_hex(4)}.{target.name}")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        yield temporary
-        os.replace(temporary, target)
+        with _removed_on_error(temporary):
+            yield temporary
+            os.replace(temporary, target)
     except OSError as error:
         raise UserError(f"'{target}' cannot be written: {error.strerror}. Choose a folder you may write to.") from error
-    finally:
-        temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def _removed_on_error(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
 
 
 def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import onnx
+from numpy.typing import NDArray
+from onnx import numpy_helper
 
 from epu.errors import UserError
 from epu.names import near
+from epu.shape_values import shape_values
 
 Shapes = Mapping[str, Sequence[int]]
 
@@ -95,14 +99,53 @@ def _set_shape(value: onnx.ValueInfoProto, shape: tuple[int, ...]) -> None:
 
 
 def infer_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a copy with the types and shapes of all tensors that ONNX can infer.
+    """Return a copy with the types and shapes of all tensors that can be inferred.
 
-    Raises UserError where the declared shapes contradict each other.
+    Shapes that the model computes from other shapes are evaluated where ONNX shape inference gives up. Raises
+    UserError where the declared shapes contradict each other.
     """
+    inferred = _infer(model)
+    known = -1
+    while known < len(shapes := _static_shapes(inferred)) and not _complete(inferred, shapes):
+        known = len(shapes)
+        inferred = _infer_with(inferred, shape_values(inferred, shapes))
+    return inferred
+
+
+def _infer(model: onnx.ModelProto) -> onnx.ModelProto:
     try:
         return onnx.shape_inference.infer_shapes(model, data_prop=True)
     except onnx.shape_inference.InferenceError as error:
         raise UserError(f"the shapes of the model contradict each other: {error}. Export the model again.") from error
+
+
+def _static_shapes(model: onnx.ModelProto) -> dict[str, tuple[int, ...]]:
+    shapes = {name: static_shape(value) for name, value in value_types(model).items()}
+    return {name: shape for name, shape in shapes.items() if shape is not None}
+
+
+def _complete(model: onnx.ModelProto, shapes: Mapping[str, object]) -> bool:
+    return all(name in shapes for node in model.graph.node for name in node.output if name)
+
+
+def _infer_with(model: onnx.ModelProto, values: Mapping[str, NDArray[Any]]) -> onnx.ModelProto:
+    """Infer as if ``values`` were initializers, and return the model with what that tells of its tensors."""
+    presumed = onnx.ModelProto()
+    presumed.CopyFrom(model)
+    kept = [node for node in model.graph.node if not set(node.output) <= values.keys()]
+    del presumed.graph.node[:]
+    presumed.graph.node.extend(kept)
+    presumed.graph.initializer.extend(numpy_helper.from_array(value, name) for name, value in values.items())
+    told = value_types(_infer(presumed))
+    result = onnx.ModelProto()
+    result.CopyFrom(model)
+    types = {**value_types(model), **told}
+    outer = {value.name for value in (*result.graph.input, *result.graph.output)}
+    for output in result.graph.output:
+        output.CopyFrom(types[output.name])
+    del result.graph.value_info[:]
+    result.graph.value_info.extend(value for name, value in types.items() if name not in outer)
+    return result
 
 
 def value_types(model: onnx.ModelProto) -> dict[str, onnx.ValueInfoProto]:

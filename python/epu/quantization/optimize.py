@@ -68,7 +68,7 @@ def _raise_opset(model: onnx.ModelProto, lowest: int) -> onnx.ModelProto:
     opset = opset_of(model)
     if opset >= lowest:
         return model
-    log.warning("Raised the opset from %d to %d, the lowest ONNX Runtime quantises", opset, lowest)
+    log.warning("Raised the opset from %d to %d, the lowest for this kind of quantisation", opset, lowest)
     try:
         return onnx.version_converter.convert_version(model, lowest)
     except RuntimeError as error:
