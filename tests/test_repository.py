@@ -105,6 +105,11 @@ def test_ci_runs_the_test_command_of_the_readme() -> None:
     assert re.findall(r"(?m)^.*\bmake .*$", script.read_text(encoding="utf-8")) == ["exec make test"]
 
 
+def test_generated_pages_say_what_the_code_says() -> None:
+    check = [sys.executable, "tools/generate_docs.py", "--check"]
+    assert subprocess.run(check, cwd=ROOT, check=False, capture_output=True, text=True).stdout == ""
+
+
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the wheel of the tracked files would put into site-packages."""

@@ -1,0 +1,106 @@
+"""Writes the pages of docs/ that repeat what the code says: machine.md, isa.md, operators.md (`make docs`).
+
+``--check`` writes nothing and names the pages that no longer say what the code says.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from epu.operators import OPERATORS
+from epu.simulator.instructions import INSTRUCTIONS
+from epu.simulator.machine import ALU_COST, ALU_COST_ADDEND, ALU_COST_SATURATE, LUT_COST, PRODUCTS, Machine
+from epu.simulator.operands import Grid, Imm, Lrm, Ocm
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+NOTICE = "<!-- Written by `make docs` from the code; edit the code. -->\n"
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join("| " + " | ".join(str(cell).replace("|", r"\|") for cell in line) + " |" for line in lines) + "\n"
+
+
+def manual(described: type) -> str:
+    """The docstring of an operand or instruction, as Markdown."""
+    return (inspect.getdoc(described) or "").replace("``", "`")
+
+
+def signature(described: type) -> str:
+    """The fields in the order in which they are given, with their types and defaults."""
+    given = [
+        f"{each.name}: {each.type}" + ("" if each.default is dataclasses.MISSING else f" = {each.default!r}")
+        for each in dataclasses.fields(described)
+    ]
+    return f"`{described.__name__}({', '.join(given)})`\n"
+
+
+def machine_page() -> str:
+    products = {name: Machine.for_product(name) for name in PRODUCTS}
+    numbers = (
+        (
+            f"`{each.name}`",
+            each.metadata["text"],
+            f"**{each.metadata['kind']}**",
+            *(getattr(machine, each.name) for machine in products.values()),
+        )
+        for each in dataclasses.fields(Machine)
+        if each.name != "product"
+    )
+    alu = [(f"`{op}`", narrow, wide) for op, (narrow, wide) in ALU_COST.items()]
+    return "\n".join([
+        "# The machine\n",
+        NOTICE,
+        "Each number of the hardware is a field of `Machine` (`simulator/machine.py`): a published fact, or an assumption "
+        "that bounds what the compiler may claim. `HWConfig` overrides them.\n",
+        table(("field", "meaning", "kind", *products), numbers),
+        "## Cycles of the ALU\n",
+        "Per element and PE, an **assumption**: with all operands within 32 bits, and with any operand of 64 bits.\n",
+        table(("operation", "32 bits", "64 bits"), alu),
+        f"An addend `d` costs {ALU_COST_ADDEND} more, saturation {ALU_COST_SATURATE} more. A look-up takes {LUT_COST}.\n",
+    ])  # fmt: skip
+
+
+def isa_page() -> str:
+    operands = [f"### {each.__name__}\n\n{signature(each)}\n{manual(each)}\n" for each in (Grid, Lrm, Ocm, Imm)]
+    instructions = [
+        f"### {each.__name__}\n\n{signature(each)}\nOpcode {each.opcode}. {manual(each)}\n" for each in INSTRUCTIONS
+    ]
+    opening = "Addresses and strides are in bytes, the byte order is little endian. Timing and faults: [design.md](design.md).\n"
+    return "\n".join(
+        ["# Instructions\n", NOTICE, opening, "## Operands\n", *operands, "## Instructions\n", *instructions]
+    )
+
+
+def operators_page() -> str:
+    rows = [
+        (f"`{row.name}`", row.family, "<br>".join(limit.sentence for limit in row.limits))
+        for row in sorted(OPERATORS.values(), key=lambda row: row.name)
+    ]
+    opening = (
+        "What the EPU runs, the kernel family that runs it, and its limits. What breaks a limit stays on the host.\n"
+    )
+    return "\n".join(["# Operators\n", NOTICE, opening, table(("operator", "kernel family", "limits"), rows)])
+
+
+PAGES = {"machine.md": machine_page, "isa.md": isa_page, "operators.md": operators_page}
+
+
+def main() -> int:
+    pages = {DOCS / name: "\n".join(page().splitlines()) + "\n" for name, page in PAGES.items()}
+    stale = [path for path, text in pages.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
+    if "--check" in sys.argv:
+        for path in stale:
+            print(f"docs/{path.name} is out of date. Run make docs and commit it.")
+        return len(stale) > 0
+    for path in stale:
+        path.write_text(pages[path], encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
