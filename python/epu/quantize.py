@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -136,11 +136,8 @@ def _samples(
     if data is None:
         log.info("Generating synthetic data")
         data = synthetic_samples(model, count, seed)
-    samples = CheckedSamples(model, data)
-    try:
+    with closing(CheckedSamples(model, data)) as samples:
         yield samples
-    finally:
-        samples.close()
 
 
 def _stem(source: ModelSource, model: onnx.ModelProto) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -54,10 +54,16 @@ class NpzSamples:
 
     def _read(self, stream: IO[bytes], dtype: np.dtype[Any], shape: Shape) -> NDArray[Any]:
         size = int(np.prod(shape)) * dtype.itemsize
-        try:
+        with _damage_named(self._path):
             return np.frombuffer(stream.read(size), dtype).reshape(shape)
-        except (ValueError, EOFError, OSError, zipfile.BadZipFile, zlib.error) as error:
-            raise UserError(f"'{self._path}' is damaged: {error}. Write it again.") from error
+
+
+@contextmanager
+def _damage_named(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (ValueError, EOFError, OSError, zipfile.BadZipFile, zlib.error) as error:
+        raise UserError(f"'{path}' is damaged: {error}. Write it again with numpy.savez.") from error
 
 
 def _open_archive(path: Path) -> zipfile.ZipFile:
@@ -73,7 +79,7 @@ def _count(path: Path, archive: zipfile.ZipFile, name: str, shape: Shape) -> int
     held = [entry.removesuffix(".npy") for entry in archive.namelist()]
     if name not in held:
         raise UserError(f"'{path}' has no array '{name}' for that input; it holds {', '.join(held)}.")
-    with archive.open(f"{name}.npy") as stream:
+    with _damage_named(path), archive.open(f"{name}.npy") as stream:
         header = _read_header(stream)
     if header.shape[1:] == shape and len(header.shape) > len(shape) and not header.fortran:
         return header.shape[0]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import tempfile
-from collections import Counter
 from pathlib import Path
 
 import onnx
@@ -14,7 +13,7 @@ from onnx import helper
 from epu.errors import UserError
 from epu.log import get_logger
 from epu.onnx_shapes import infer_shapes, opset_of
-from epu.quantization.fold_conv_transpose import fold_conv_transpose
+from epu.quantization.fold_channels import fold_channels
 from epu.quantization.session import create_session
 
 log = get_logger("quantize")
@@ -42,7 +41,7 @@ def optimize(model: onnx.ModelProto, *, per_channel: bool = False) -> onnx.Model
     named = name_nodes(model)
     raised = _raise_opset(named, PER_CHANNEL_OPSET if per_channel else LOWEST_OPSET)
     optimized = _name_inlined(_run_optimizer(_readable_ir(raised)), raised)
-    folded = _without_idle_initializers(fold_conv_transpose(name_nodes(optimized)))
+    folded = _without_idle_tensors(fold_channels(name_nodes(optimized)))
     return infer_shapes(_without_idle_domains(folded))
 
 
@@ -50,18 +49,21 @@ def name_nodes(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return a copy in which each node has a name of its own; names that are unique already stay."""
     named = onnx.ModelProto()
     named.CopyFrom(model)
-    uses = Counter(node.name for node in named.graph.node)
-    taken = set(uses)
+    taken = {node.name for node in named.graph.node}
+    seen = {""}
     for node in named.graph.node:
-        if node.name and uses[node.name] == 1:
-            continue
-        stem = node.name or node.op_type
-        if node.name:
-            log.warning("Node name '%s' is used %d times: the later ones get a suffix", stem, uses[stem])
-            uses[stem] -= 1
-        node.name = next(n for n in (f"{stem}_{i}" for i in itertools.count()) if n not in taken)
-        taken.add(node.name)
+        if node.name in seen:
+            node.name = _free_name(node.name or node.op_type, taken)
+            taken.add(node.name)
+        seen.add(node.name)
     return named
+
+
+def _free_name(stem: str, taken: set[str]) -> str:
+    name = next(name for name in (f"{stem}_{index}" for index in itertools.count()) if name not in taken)
+    if stem in taken:
+        log.warning("Node name '%s' is used twice: the later one becomes '%s'", stem, name)
+    return name
 
 
 def _raise_opset(model: onnx.ModelProto, lowest: int) -> onnx.ModelProto:
@@ -116,12 +118,14 @@ def _name_inlined(model: onnx.ModelProto, original: onnx.ModelProto) -> onnx.Mod
     return model
 
 
-def _without_idle_initializers(model: onnx.ModelProto) -> onnx.ModelProto:
-    used = {name for node in model.graph.node for name in node.input}
-    used |= {value.name for value in model.graph.output}
-    idle = [tensor for tensor in model.graph.initializer if tensor.name not in used]
-    for tensor in idle:
-        model.graph.initializer.remove(tensor)
+def _without_idle_tensors(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Drop the weights and type entries of what is gone."""
+    graph = model.graph
+    used = {name for node in graph.node for name in (*node.input, *node.output)}
+    used |= {value.name for value in graph.output}
+    for entries in (graph.initializer, graph.value_info):
+        for entry in [entry for entry in entries if entry.name not in used]:
+            entries.remove(entry)
     return model
 
 

@@ -90,11 +90,17 @@ class CheckedSamples:
 
     def _spool(self, stream: Iterable[Mapping[str, Any]]) -> Iterable[Mapping[str, Any]]:
         self._folder = tempfile.TemporaryDirectory(prefix="epu.calibration.")
-        files = []
-        for index, sample in enumerate(stream):
-            files.append(Path(self._folder.name) / f"{index}.npz")
-            np.savez(files[-1], **_checked(sample, self._inputs, index))
-        return _FileSamples(files)
+        try:
+            return _FileSamples([self._keep(sample, index) for index, sample in enumerate(stream)])
+        except BaseException:
+            self.close()
+            raise
+
+    def _keep(self, sample: Mapping[str, Any], index: int) -> Path:
+        assert self._folder is not None
+        file = Path(self._folder.name) / f"{index}.npz"
+        np.savez(file, **_checked(sample, self._inputs, index))
+        return file
 
 
 class _FileSamples:

@@ -41,7 +41,10 @@ def create_session(model: onnx.ModelProto, options: Any, **settings: Any) -> Any
         data = model.SerializeToString()
         return onnxruntime.InferenceSession(data, options, providers=PROVIDERS, **settings)
     except Exception as error:  # the classes of onnxruntime share no base but Exception
-        raise UserError(f"ONNX Runtime {onnxruntime.__version__} refuses the model: {reason(error)}.") from error
+        raise UserError(
+            f"ONNX Runtime {onnxruntime.__version__} refuses the model: {reason(error)}. "
+            "Where it lacks an operator or opset, update onnxruntime, export with an older opset or cut the node off."
+        ) from error
 
 
 def reason(error: Exception) -> str:

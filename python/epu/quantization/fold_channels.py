@@ -1,4 +1,7 @@
-"""Folds what follows a ConvTranspose into its weights, which ONNX Runtime does for Conv only."""
+"""Folds what follows a convolution channel by channel into its weights, where ONNX Runtime leaves it.
+
+ONNX Runtime 1.23 folds nothing into ConvTranspose, and nothing into Conv from opset 22 on.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +15,16 @@ from onnx import helper, numpy_helper
 Array = NDArray[Any]
 
 
-def fold_conv_transpose(model: onnx.ModelProto) -> onnx.ModelProto:
-    """ConvTranspose → Add (constant per channel) or BatchNormalization becomes one ConvTranspose with a bias.
+def fold_channels(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Conv or ConvTranspose → Add (constant per channel) or BatchNormalization becomes one convolution with a bias.
 
-    The ConvTranspose keeps its name and takes the name of the last output.
+    The convolution keeps its name and takes the name of the last output.
     """
     folded = onnx.ModelProto()
     folded.CopyFrom(model)
-    for node in folded.graph.node:
-        if node.op_type == "ConvTranspose":
-            while _fold_follower(folded.graph, node):
-                pass
+    for node in [node for node in folded.graph.node if node.op_type in ("Conv", "ConvTranspose")]:
+        while _fold_follower(folded.graph, node):
+            pass
     return folded
 
 
@@ -32,17 +34,29 @@ def _fold_follower(graph: onnx.GraphProto, node: onnx.NodeProto) -> bool:
     weight = _constant(graph, node.input[1])
     if follower is None or weight is None:
         return False
-    groups = next((a.i for a in node.attribute if a.name == "group"), 1)
-    channels = weight.shape[1] * groups
+    by_channel = _by_output_channel(node, weight)
+    channels = int(by_channel.max()) + 1
     bias = _constant(graph, node.input[2]) if len(node.input) > 2 else np.zeros(channels, np.float32)
     affine = _scale_and_offset(graph, follower, node.output[0], (weight.ndim, channels))
     if bias is None or affine is None:
         return False
     scale, offset = affine
-    by_group = weight.reshape(groups, -1, *weight.shape[1:])
-    scaled = by_group * scale.reshape(groups, 1, -1, *[1] * (weight.ndim - 2))
-    _replace(graph, node, follower, scaled.reshape(weight.shape), bias * scale + offset)
+    _replace(graph, node, follower, weight * scale[by_channel], bias * scale + offset)
     return True
+
+
+def _by_output_channel(node: onnx.NodeProto, weight: Array) -> NDArray[np.int64]:
+    """Return the output channel of each weight, in a shape that broadcasts over the weights.
+
+    Conv weights are [outputs, inputs / groups, ...], those of ConvTranspose [inputs, outputs / groups, ...].
+    """
+    kernel = [1] * (weight.ndim - 2)
+    if node.op_type == "Conv":
+        return np.arange(weight.shape[0]).reshape(-1, 1, *kernel)
+    groups = next((a.i for a in node.attribute if a.name == "group"), 1)
+    channels = np.arange(weight.shape[1] * groups).reshape(groups, 1, -1)
+    inputs = weight.shape[0] // groups
+    return np.broadcast_to(channels, (groups, inputs, weight.shape[1])).reshape(-1, weight.shape[1], *kernel)
 
 
 def _scale_and_offset(
@@ -90,6 +104,6 @@ def _replace(
     graph.initializer.extend(kept)
     graph.initializer.extend(numpy_helper.from_array(v.astype(np.float32), name) for name, v in tensors.items())
     attributes = list(node.attribute)
-    node.CopyFrom(helper.make_node("ConvTranspose", [node.input[0], *tensors], list(follower.output), node.name))
+    node.CopyFrom(helper.make_node(node.op_type, [node.input[0], *tensors], list(follower.output), node.name))
     node.attribute.extend(attributes)
     graph.node.remove(follower)
