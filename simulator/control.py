@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Callable, ClassVar
+from typing import ClassVar
 
 from epu.simulator.instruction import Access, Cost, Instruction, Limits, tag_limits
 from epu.simulator.machine import Machine

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
-from typing import Callable, ClassVar, Optional
+from typing import ClassVar
 
 import numpy as np
 
@@ -30,7 +31,7 @@ ARITY = {"mov": "a", "round24": "a", "clz": "a", "sel": "abc", "mulr": "abc", "m
 TAKES_ADDEND = ("mulr", "mulrf")
 
 
-def is_wide(operand: Optional[Source]) -> bool:
+def is_wide(operand: Source | None) -> bool:
     """Whether the operand takes 64 bits in the data path."""
     if isinstance(operand, Imm):
         return not WIDE_LOW <= operand.value <= WIDE_HIGH
@@ -50,14 +51,14 @@ class Alu(Instruction):
     loops: tuple[int, ...]
     dst: Lrm
     a: Source
-    b: Optional[Source] = None
-    c: Optional[Source] = None
-    d: Optional[Source] = None
+    b: Source | None = None
+    c: Source | None = None
+    d: Source | None = None
     saturate: bool = False
     opcode: ClassVar[int] = 5
 
     @property
-    def sources(self) -> dict[str, Optional[Source]]:
+    def sources(self) -> dict[str, Source | None]:
         """Operands by name."""
         return {"a": self.a, "b": self.b, "c": self.c, "d": self.d}
 

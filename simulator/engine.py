@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Callable, Sequence
+from collections.abc import Callable, Sequence
 
 from epu.simulator.instruction import Instruction
 from epu.simulator.memory import Array, Memories
@@ -17,14 +17,17 @@ class FastEngine:
     def __init__(self, program: Program) -> None:
         self.memories = Memories(program.machine, program.ext_bytes)
         self._plans: dict[Instruction, Callable[[], None]] = {}
+        self._used = False
         self._clock = Clock()
         machine = program.machine
         for instruction in program.code:
             self._clock.issue(instruction, instruction.cycles(machine))
 
-    def reset(self) -> None:
-        """Forget all memory."""
-        self.memories.poison()
+    def start(self, poison: bool) -> None:
+        """Begin a run; ``poison`` forgets what earlier runs left in memory."""
+        if poison and self._used:
+            self.memories.poison()
+        self._used = True
 
     def place(self, addr: int, data: Array) -> None:
         """Put bytes into external memory."""
@@ -52,4 +55,3 @@ class FastEngine:
     def window(self, start_pc: int, end_pc: int) -> CycleCount:
         """Cycles of the code [start_pc, end_pc)."""
         return self._clock.window(start_pc, end_pc)
-

@@ -7,7 +7,8 @@ Floating point serves only as a carrier of integers it represents exactly; each 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Callable, Optional
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -214,7 +215,7 @@ def _per_slice(values: tuple[Any, ...], decode: Decode, ndim: int, dtype: Any) -
 RAW_DTYPE = {"fx": "i32", "q": "i8", "int": "i64"}  # of a Decode kind where the caller names none
 
 
-def encode_real(decode: Decode, values: Any, dtype: Optional[str] = None) -> Array:
+def encode_real(decode: Decode, values: Any, dtype: str | None = None) -> Array:
     """Raw integers that stand for real ``values``.
 
     "fx": ``rint(x * 2**frac)`` saturated, exact from float32 and float64; nan gives 0. "q": ONNX QuantizeLinear,
@@ -245,7 +246,9 @@ def _checked_cast(values: Array, dtype: str) -> Array:
     low, high = RANGE[dtype]
     if values.size and (values.min() < low or values.max() > high):
         found = values.min() if values.min() < low else values.max()
-        raise UserError(f"integer tensor: limit {low} to {high} ({dtype}), found {found}. Use a wider buffer or clip it.")
+        raise UserError(
+            f"integer tensor: limit {low} to {high} ({dtype}), found {found}. Use a wider buffer or clip it."
+        )
     return values.astype(NUMPY_DTYPE[dtype])
 
 

@@ -56,7 +56,9 @@ class Guard:
             if clash and overlap(access.span, other.span):
                 deed = "written" if other.writes else "read"
                 found = f"{access.space.upper()} bytes {access.bounds}"
-                raise fault(access.operand, f"an area {deed} by the transfer of tag {tag} in flight: {found}; Wait first")
+                raise fault(
+                    access.operand, f"an area {deed} by the transfer of tag {tag} in flight: {found}; Wait first"
+                )
 
     def _first_time(self, access: Access) -> None:
         if access.writes:

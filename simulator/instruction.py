@@ -5,8 +5,9 @@ Its docstring is its sentence in the manual. ``plan`` is the meaning on whole ti
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Callable, ClassVar, Iterator, NamedTuple, Optional, Sequence
+from typing import ClassVar, NamedTuple
 
 from epu.simulator.layout import bounds
 from epu.simulator.machine import Machine
@@ -128,7 +129,7 @@ def loop_limits(loops: Sequence[int], name: str = "loops") -> Limits:
         yield name, f"each count must be at least 1, found {tuple(loops)}"
 
 
-def lrm_limits(name: str, operand: Optional[object], rank: int, dtypes: Sequence[str] = tuple(SIZES)) -> Limits:
+def lrm_limits(name: str, operand: object | None, rank: int, dtypes: Sequence[str] = tuple(SIZES)) -> Limits:
     """Limits of an LRM operand with one stride per loop."""
     if not isinstance(operand, Lrm):
         yield name, f"must be an Lrm operand, found {operand!r}"

@@ -6,8 +6,9 @@ values that cannot leave 32 bits), float64 (rounding products that are checked t
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any, Callable, Optional, Sequence
+from typing import Any, Optional
 
 import numpy as np
 
@@ -40,7 +41,7 @@ COMPARE = {"lt": np.less, "le": np.less_equal, "eq": np.equal, "ne": np.not_equa
 class Lanes:
     """Views of the operands of one elementwise instruction, cut into blocks of at most BLOCK elements."""
 
-    def __init__(self, memories: Memories, grid: Grid, loops: Sequence[int], operands: Sequence[Optional[Source]]) -> None:
+    def __init__(self, memories: Memories, grid: Grid, loops: Sequence[int], operands: Sequence[Source | None]) -> None:
         self.memories = memories
         self.operands = operands
         stored = [each for each in operands if isinstance(each, Lrm)]
@@ -58,7 +59,7 @@ class Lanes:
         cuts = [slice(start, start + step) for start in range(0, self.shape[0], step)]
         return [tuple(_cut(lane, cut) for lane in whole) for cut in cuts]
 
-    def _whole(self, operand: Optional[Source]) -> Lane:
+    def _whole(self, operand: Source | None) -> Lane:
         if operand is None:
             return None
         if isinstance(operand, Imm):
@@ -97,7 +98,7 @@ def plan_lanes(op: str, dst: Lrm, lanes: Lanes, saturate: bool) -> Run:
 NATIVE = {*MODULAR, *CLOSED, *COMPARE, "sel", "shr", "shl"}
 
 
-def _carrier(op: str, dst: Lrm, sources: Sequence[Optional[Source]], saturate: bool) -> str:
+def _carrier(op: str, dst: Lrm, sources: Sequence[Source | None], saturate: bool) -> str:
     """The narrowest exact carrier: a dtype name, or "float" for a checked float64 product."""
     if op in ("mulr", "mulrf", "rshr"):
         return "float" if may_hold(op, sources) else "i64"
@@ -125,7 +126,7 @@ def _native(op: str, dst: Lrm, block: tuple[Lane, ...], carrier: str, memories: 
     return _chain([load_a, load_b, load_c, compute, store])
 
 
-def _chain(steps: list[Optional[Run]]) -> Run:
+def _chain(steps: list[Run | None]) -> Run:
     todo = [step for step in steps if step is not None]
     if len(todo) == 1:
         return todo[0]
@@ -137,7 +138,7 @@ def _chain(steps: list[Optional[Run]]) -> Run:
     return run
 
 
-def _loaded(lane: Lane, dtype: np.dtype[Any], slot: int, memories: Memories) -> tuple[Optional[Run], Lane]:
+def _loaded(lane: Lane, dtype: np.dtype[Any], slot: int, memories: Memories) -> tuple[Run | None, Lane]:
     """(step that brings the lane to ``dtype``, or None; the lane as the operation sees it)."""
     if lane is None or lane.dtype == dtype:
         return None, lane
@@ -182,7 +183,7 @@ def _exact_run(op: str, dst: Lrm, blocks: list[tuple[Lane, ...]], memories: Memo
 def _product_run(
     op: str,
     dst: Lrm,
-    sources: Sequence[Optional[Source]],
+    sources: Sequence[Source | None],
     blocks: list[tuple[Lane, ...]],
     memories: Memories,
     saturate: bool,

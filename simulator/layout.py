@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from math import prod
-from typing import Iterable, Optional, Sequence
 
 import numpy as np
 
@@ -102,13 +102,13 @@ def _interleaved(one: Span, other: Span) -> bool:
     return any(_apart(_residue(one, pitch), _residue(other, pitch), pitch) for pitch in sorted(pitches, reverse=True))
 
 
-def _residue(span: Span, pitch: int) -> Optional[tuple[int, int]]:
+def _residue(span: Span, pitch: int) -> tuple[int, int] | None:
     addr, shape, strides, size = span
     low, high = bounds(addr, shape, [stride if stride % pitch else 0 for stride in strides], size)
     return (low % pitch, high - low) if high - low <= pitch else None
 
 
-def _apart(one: Optional[tuple[int, int]], other: Optional[tuple[int, int]], pitch: int) -> bool:
+def _apart(one: tuple[int, int] | None, other: tuple[int, int] | None, pitch: int) -> bool:
     if one is None or other is None:
         return False
     ahead = (other[0] - one[0]) % pitch

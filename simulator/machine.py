@@ -15,7 +15,7 @@ KIB, MIB = 1024, 1024 * 1024
 # Assumption: one 32-bit operation per cycle; 64-bit values take two passes; products take two passes per 32x32 bits.
 _SIMPLE = ("mov", "add", "sub", "and", "or", "xor", "min", "max", "lt", "le", "eq", "ne", "sel", "shl", "shr", "clz")
 ALU_COST: dict[str, tuple[int, int]] = {
-    **{op: (1, 2) for op in _SIMPLE},
+    **dict.fromkeys(_SIMPLE, (1, 2)),
     "mul": (2, 6),
     "mulr": (2, 6),
     "mulrf": (6, 10),

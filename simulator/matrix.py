@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
-from typing import Callable, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -81,9 +82,7 @@ class Mac(Instruction):
         gather_a, gather_b = self._gather_a(memories, rings), self._gather_b(memories, rings)
         outputs = (prod(self.m_loops), prod(self.n_loops))
         shape = (self.grid.height, self.ring, *outputs)
-        acc = memories.lrm_view(
-            Grid((self.grid.height,), (rings, self.ring)), (*self.m_loops, *self.n_loops), self.acc
-        )
+        acc = memories.lrm_view(Grid((self.grid.height,), (rings, self.ring)), (*self.m_loops, *self.n_loops), self.acc)
         tile = memories.scratch(2, np.int32, shape)
         tile_by_row = tile.transpose(0, 2, 1, 3)
         bounds = (MAGNITUDE[self.a.dtype], MAGNITUDE[self.b.dtype])
@@ -100,9 +99,7 @@ class Mac(Instruction):
 
     def _gather_a(self, memories: Memories, rings: int) -> Callable[[], Array]:
         """A as float32 [rings, rows * m, ring * k]."""
-        view = memories.lrm_view(
-            Grid((self.grid.height,), (rings, self.ring)), (*self.m_loops, self.k_local), self.a
-        )
+        view = memories.lrm_view(Grid((self.grid.height,), (rings, self.ring)), (*self.m_loops, self.k_local), self.a)
         m_axes = tuple(range(3, 3 + len(self.m_loops)))
         source = view.transpose(1, 0, *m_axes, 2, view.ndim - 1)
         rows, depth = self.grid.height * prod(self.m_loops), self.ring * self.k_local

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,7 @@ from epu.simulator.operands import Grid, Lrm
 from epu.simulator.program import Buffer
 
 Array = NDArray[Any]
-POISON = 0xA5  # what memory holds before it is written
+POISON = 0xA5  # what LRM and OCM hold before they are written; external memory holds 0
 LRM_PAD = 64  # bytes between the LRMs of neighbouring PEs in the host's memory: spreads them over its cache sets
 SCRATCH_BYTES = 1 << 17  # one host scratch buffer; a few of them fit the host's L2
 
@@ -28,13 +29,14 @@ class Memories:
         self.pitch = machine.lrm_bytes + LRM_PAD
         self.lrm = np.full(machine.pes * self.pitch, POISON, np.uint8)
         self.ocm = np.full(machine.ocm_bytes, POISON, np.uint8)
-        self.ext = np.full(ext_bytes, POISON, np.uint8)
+        self.ext = np.zeros(ext_bytes, np.uint8)  # may be large: the host maps zeros when they are touched
         self._scratch: list[Array] = []
 
     def poison(self) -> None:
         """Forget everything."""
-        for each in (self.lrm, self.ocm, self.ext):
-            each.fill(POISON)
+        self.lrm.fill(POISON)
+        self.ocm.fill(POISON)
+        self.ext.fill(0)
 
     def view(self, space: str, addr: int, dtype: Any, shape: Sequence[int], strides: Sequence[int]) -> Array:
         """Strided view; raises ValueError outside the memory."""

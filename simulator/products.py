@@ -6,7 +6,8 @@ made: a float64 product reaches 2**53 if and only if the exact one does, because
 
 from __future__ import annotations
 
-from typing import Any, Callable, Optional, Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -16,10 +17,10 @@ from epu.simulator.operands import Imm, Lrm, Source
 
 HEADROOM = float(1 << 52)  # a rounded product below this and a 32-bit addend stay within 53 bits
 
-Sources = Sequence[Optional[Source]]
+Sources = Sequence[Source | None]
 
 
-def within_32_bits(source: Optional[Source]) -> bool:
+def within_32_bits(source: Source | None) -> bool:
     """Whether every value of the operand fits int32."""
     if isinstance(source, Imm):
         low, high = fp.RANGE["i32"]
@@ -37,7 +38,7 @@ def may_hold(op: str, sources: Sources) -> bool:
     return all(within_32_bits(each) for each in (multiplier, shift, addend))
 
 
-def product_operands(op: str, sources: Sources) -> tuple[Optional[Source], Optional[Source], Optional[Source]]:
+def product_operands(op: str, sources: Sources) -> tuple[Source | None, Source | None, Source | None]:
     """(multiplier, shift, addend); a rounding shift multiplies by 1."""
     if op == "rshr":
         return Imm(1), sources[1], None

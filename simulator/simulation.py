@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 import weakref
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Callable, Mapping, Optional, Protocol, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from epu.simulator.instruction import Access, Instruction
 from epu.simulator.memory import Array, check_raw
 from epu.simulator.operands import Grid, Lrm
 from epu.simulator.program import Buffer, KernelSpan, Program
+from epu.simulator.step import StepEngine
 from epu.simulator.timing import CycleCount
 from epu.simulator.transfers import Dma
 from epu.simulator.verify import check_instruction, check_program, memory_sizes
@@ -38,7 +40,7 @@ class RunResult:
 class Engine(Protocol):
     """What executes instructions: see FastEngine."""
 
-    def reset(self) -> None: ...
+    def start(self, poison: bool) -> None: ...
     def place(self, addr: int, data: Array) -> None: ...
     def bind(self, instruction: Instruction) -> Callable[[], None]: ...
     def read(self, buffer: Buffer) -> Array: ...
@@ -47,13 +49,13 @@ class Engine(Protocol):
     def window(self, start_pc: int, end_pc: int) -> CycleCount: ...
 
 
-ENGINES: dict[str, Callable[[Program], Engine]] = {"fast": FastEngine}
+ENGINES: dict[str, Callable[[Program], Engine]] = {"fast": FastEngine, "step": StepEngine}
 
 
 class MachineState:
     """What a listener may look at and overwrite."""
 
-    def __init__(self, engine: Engine, guard: Optional[Guard]) -> None:
+    def __init__(self, engine: Engine, guard: Guard | None) -> None:
         self._engine = engine
         self._guard = guard
         self.wrote = False
@@ -154,26 +156,27 @@ class Simulator:
         self._proven = self._proven or (guard is not None and not state.wrote)
         return self._result(started)
 
-    def _fill(self, inputs: Mapping[str, Any], guard: Optional[Guard]) -> None:
+    def _fill(self, inputs: Mapping[str, Any], guard: Guard | None) -> None:
         """Poison all memory unless proven harmless, then place constants and inputs."""
         unknown = sorted(set(inputs) - {each.name for each in self.program.inputs})
         if unknown:
             known = ", ".join(each.name for each in self.program.inputs)
             raise UserError(f"input '{unknown[0]}' is not an input of program '{self.program.name}'. Inputs: {known}.")
-        if not self._proven:
-            self._engine.reset()
+        self._engine.start(poison=not self._proven)
         for constant in self.program.constants:
             self._engine.place(constant.addr, np.frombuffer(constant.data, np.uint8))
             if guard is not None:
                 guard.mark("ext", constant.addr, len(constant.data))
         for buffer in self.program.inputs:
             if buffer.name not in inputs:
-                raise UserError(f"input '{buffer.name}' of program '{self.program.name}' is missing. Give its raw integers.")
+                raise UserError(
+                    f"input '{buffer.name}' of program '{self.program.name}' is missing. Give its raw integers."
+                )
             self._engine.write(buffer, check_raw(buffer, inputs[buffer.name]))
             if guard is not None:
                 guard.mark_buffer(buffer)
 
-    def _execute(self, guard: Optional[Guard], watch: _Watch) -> None:
+    def _execute(self, guard: Guard | None, watch: _Watch) -> None:
         code = self.program.code
         pc = 0
         try:
@@ -212,7 +215,8 @@ class Simulator:
         return max((access.bounds[1] for access in distinct), default=0)
 
 
-_last: dict[str, tuple[weakref.ref[Program], tuple[bool, str], Simulator]] = {}
+_Kept = tuple["weakref.ref[Program]", tuple[bool, str], "Simulator"]
+_last: list[_Kept] = []  # the simulator of the last program, ready to run again
 
 
 def simulate(
@@ -238,9 +242,9 @@ def simulate(
 
 
 def _ready(program: Program, strict: bool, engine: str) -> Simulator:
-    last = _last.get("fast")
-    if last is not None and last[0]() is program and last[1] == (strict, engine):
-        return last[2]
+    for known, settings, simulator in _last:
+        if known() is program and settings == (strict, engine):
+            return simulator
     simulator = Simulator(program, strict=strict, engine=engine)
-    _last["fast"] = (weakref.ref(program), (strict, engine), simulator)
+    _last[:] = [(weakref.ref(program), (strict, engine), simulator)]
     return simulator

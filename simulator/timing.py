@@ -93,4 +93,3 @@ class Clock:
         external = busy["in"] + busy["out"]
         overlap = compute + mac + array + busy["port"] + external - (end - start)
         return CycleCount(end - start, compute, mac, array, busy["port"], external, overlap)
-

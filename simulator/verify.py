@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import prod
-from typing import Iterator
 
 from epu.simulator.control import Halt
 from epu.simulator.errors import MachineFault, ProgramError
@@ -47,7 +47,9 @@ def _check_access(access: Access, size: int) -> None:
     steps = [stride for count, stride in zip(access.shape, access.strides) if count > 1]
     odd = next((each for each in (access.addr, *steps) if each % access.align), None)
     if odd is not None:
-        raise fault(access.operand, f"address and strides must be multiples of {access.align}, found {odd}; pad the layout")
+        raise fault(
+            access.operand, f"address and strides must be multiples of {access.align}, found {odd}; pad the layout"
+        )
     if access.writes and not elements_disjoint(access.shape, access.strides, access.size):
         found = f"shape {access.shape}, strides {access.strides}"
         raise fault(access.operand, f"written elements must not overlap, found {found}; give each its own place")
