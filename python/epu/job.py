@@ -20,7 +20,7 @@ from epu.hw_config import HWConfig
 from epu.log import get_logger
 from epu.metrics import Tolerance
 from epu.raw_tensors import Arrays, decode, encode, load_arrays, write_raw
-from epu.reports import Peak, Performance, cycle_bars, io_table, mac_summary, module_table, performance_report, totals
+from epu.reports import Peak, Performance, cycle_bars, io_table, module_table, performance_report, totals
 from epu.simulator.program import Program
 from epu.simulator.simulation import RunResult, simulate
 
@@ -90,7 +90,6 @@ class ChimeraJob:
         self.seconds.update(compiled.seconds)
         self._compiled = compiled
         self.run_result = self.validation = None
-        log.info(mac_summary((span.name, span.macs) for span in self.program.debug.kernels))
         log.info(f"Compilation of {self.module_name} successful")
 
     def run(self, inputs: Inputs | str | os.PathLike[str] | None = None) -> Arrays:
@@ -141,8 +140,7 @@ class ChimeraJob:
     @property
     def performance(self) -> Performance:
         """Cycles and traffic of one inference; the cycles do not depend on the values."""
-        run = self._any_run()
-        macs = sum(span.macs for span in self.program.debug.kernels)
+        run, macs = self._any_run(), round(self.gmacs * 1e9)
         return Performance(self.hw_config.machine, run.cycles.total, macs, run.ext_read_bytes, run.ext_write_bytes)
 
     def report(self) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from epu.graph import Fixed, Float, Integer, Quantized, TensorType
+from epu.graph import Fixed, Float, Quantized, TensorType
 
 Row = dict[str, Any]
 Reals = NDArray[np.float64]
@@ -18,6 +18,7 @@ MODES = (ISOLATED, SEGMENT, END_TO_END)
 
 FIXED_PSNR_GATE_DB = 120.0
 INT8_LSB_GATE = 1
+FLOAT32_ROUNDING = "ORT float32 rounding"
 INT8_MISMATCH_RATE_GATE = 1e-6
 
 
@@ -46,11 +47,13 @@ class Deviation:
 
     ``grid`` is ORT's value in LSBs, rounded half to even but never clipped, so that a clipped range shows.
     ``steps`` is the error in LSBs; it is infinite where ORT is not finite, because no integer stands for that.
+    ``at_limit`` says where the ISS holds the lowest or highest integer of its word.
     """
 
     ort: Reals
     iss: Reals
     step: Reals
+    at_limit: NDArray[np.bool_]
     grid: Reals
     steps: Reals
 
@@ -59,10 +62,10 @@ class Deviation:
         return self.steps * self.step
 
 
-def dtype_name(tensor_type: TensorType) -> str:
-    """The type as the table writes it: ``int8``, ``custom[qfp.27]32``, ``int64``."""
+def dtype_name(tensor_type: TensorType, bits: int = 32) -> str:
+    """The type as the table writes it: ``int8``, ``custom[qfp.27]32``, ``int64``; ``bits`` of a fixed-point word."""
     if isinstance(tensor_type, Fixed):
-        return f"custom[qfp.{tensor_type.frac}]32"
+        return f"custom[qfp.{tensor_type.frac}]{bits}"
     if isinstance(tensor_type, Float):
         return "float32"
     return tensor_type.dtype
@@ -84,7 +87,7 @@ def compare(
     location = _worst(error)
     rmse = float(np.sqrt(np.mean(np.square(error)))) if total else 0.0
     return {
-        "dtype": dtype_name(tensor_type),
+        "dtype": dtype_name(tensor_type, 8 * iss.dtype.itemsize),
         "total": total,
         "Bitwise Mismatches": mismatches,
         "Mismatch %": 100.0 * mismatches / total if total else 0.0,
@@ -111,7 +114,7 @@ def measure(ort: NDArray[Any], iss: NDArray[Any], tensor_type: TensorType) -> De
     grid = reals if isinstance(tensor_type, Float) else np.rint(reals / step) + zero
     finite = np.isfinite(grid)
     steps = np.where(finite, np.abs(np.where(finite, grid, 0.0) - raw), np.inf)
-    return Deviation(reals, (raw - zero) * step, np.broadcast_to(step, ort.shape), grid, steps)
+    return Deviation(reals, (raw - zero) * step, np.broadcast_to(step, ort.shape), _at_limit(iss), grid, steps)
 
 
 def psnr_db(peak: float, rmse: float) -> float:
@@ -123,8 +126,8 @@ def psnr_db(peak: float, rmse: float) -> float:
     return float(20.0 * np.log10(peak / rmse))
 
 
-def passes(row: Row, tensor_type: TensorType, mode: str) -> bool:
-    """The gate of one row.
+def passes(row: Row, tensor_type: TensorType, mode: str, fixed_psnr_db: float) -> bool:
+    """The gate of one row; ``fixed_psnr_db`` is the PSNR that judges a fixed-point tensor.
 
     Isolated and segment: at most 1 LSB on quantised tensors, equality on plain integers, at least 120 dB on
     fixed point. End to end: nothing above tolerance.
@@ -132,7 +135,7 @@ def passes(row: Row, tensor_type: TensorType, mode: str) -> bool:
     if mode == END_TO_END:
         return bool(row["Mismatches Above Tol"] == 0)
     if isinstance(tensor_type, Fixed):
-        return bool(row["PSNR (dB)"] >= FIXED_PSNR_GATE_DB)
+        return fixed_psnr_db >= FIXED_PSNR_GATE_DB
     limit = INT8_LSB_GATE if isinstance(tensor_type, Quantized) else 0
     return bool(row["Max Abs Err / ε"] <= limit)
 
@@ -142,22 +145,20 @@ def reason(deviation: Deviation, tensor_type: TensorType) -> str:
     wrong = deviation.steps != 0
     if not wrong.any():
         return "-"
-    low, high = raw_limits(tensor_type)
-    if np.all((deviation.grid[wrong] > high) | (deviation.grid[wrong] < low)):
+    beyond = np.abs(deviation.grid) > np.abs(deviation.iss / deviation.step)
+    if np.all((deviation.at_limit & beyond)[wrong]):
         return "range clipped" if isinstance(tensor_type, Fixed) else "saturation"
     if isinstance(tensor_type, Fixed) and np.all(_float32_rounding_explains(deviation)[wrong]):
-        return "ORT float32 rounding"
+        return FLOAT32_ROUNDING
     return ""
 
 
-def raw_limits(tensor_type: TensorType) -> tuple[int, int]:
-    """Smallest and largest raw integer of a type."""
-    if isinstance(tensor_type, (Fixed, Float)):
-        return raw_limits(Integer("int32"))
-    if tensor_type.dtype == "bool":
-        return 0, 1
-    info = np.iinfo(tensor_type.dtype)
-    return int(info.min), int(info.max)
+def _at_limit(raw: NDArray[Any]) -> NDArray[np.bool_]:
+    if raw.dtype.kind not in "iu":
+        return np.zeros(raw.shape, np.bool_)
+    info = np.iinfo(raw.dtype)
+    limits: NDArray[np.bool_] = (raw == info.min) | (raw == info.max)
+    return limits
 
 
 def _float32_rounding_explains(deviation: Deviation) -> NDArray[np.bool_]:

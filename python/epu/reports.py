@@ -116,14 +116,6 @@ def totals(cycles: Mapping[str, int], seconds: float) -> str:
     return f"[EPU] : TotalCycles: {cycles['total']:,}\n[EPU] : Executions/second: {_per_second(seconds)}"
 
 
-def mac_summary(kernels: Iterable[tuple[str, int]]) -> str:
-    """Multiply-accumulates per kernel that has any, and their sum."""
-    counted = [(name, macs) for name, macs in kernels if macs]
-    total = sum(macs for _, macs in counted)
-    lines = [f"{name}: {macs:,} MACs" for name, macs in counted]
-    return "\n".join(["MAC Operation Count Summary", *lines, f"Total: {total:,} MACs"])
-
-
 def validation_blocks(title: str, rows: Iterable[Row]) -> str:
     """The layer-by-layer report: a headline, then one block per row."""
     blocks = [_block(row) for row in rows]

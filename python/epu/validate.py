@@ -8,7 +8,7 @@ end to end: nothing is overwritten. Golden gets the same forcing, and must equal
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,9 +16,11 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from epu.graph import Float, Integer, TensorType
-from epu.metrics import DEFAULT_TOLERANCE, END_TO_END, ISOLATED, MODES, Row, Tolerance, compare, passes
-from epu.observed import Compiled, NodeOutput, TensorMap, Tensors, encode_ort, input_lsb, node_outputs
+from epu.comparison import Comparison, Yardstick, compare_node, explained, output_rows
+from epu.exact_node import ExactNodes
+from epu.graph import Float
+from epu.metrics import DEFAULT_TOLERANCE, END_TO_END, ISOLATED, MODES, Row, Tolerance, compare
+from epu.observed import Compiled, TensorMap, Tensors, encode_ort, input_lsb, node_outputs
 from epu.ort_reference import OrtReference, plain_session, seconds_of_one_run
 from epu.raw_tensors import encode
 from epu.simulator.program import KernelSpan, Program
@@ -27,19 +29,7 @@ from epu.simulator.taps import TapRecorder
 
 Progress = Callable[[str, int, int], None]  # (what, done, of)
 
-NOTHING = np.zeros(0, np.float32)
 TIMED_RUNS = 3
-NOT_OBSERVABLE = "not observable: neither a kernel output nor a tap of the program"
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """One row, with what the gates need beside it."""
-
-    row: Row
-    output: NodeOutput
-    type: TensorType
-    mode: str
 
 
 @dataclass(frozen=True)
@@ -91,17 +81,17 @@ def gather(
     reference = OrtReference(model, compiled.program.name)
     raw = encode(compiled.program.inputs, inputs)
     ort = reference.run(inputs)
-    places = TensorMap(model, compiled)
+    yardstick = Yardstick(ort, TensorMap(model, compiled), ExactNodes(model, ort), tolerance)
     comparisons: list[Comparison] = []
     differing: dict[str, None] = {}
     for mode in MODES:
         iss, different = run_mode(compiled, raw, ort, mode, progress)
-        comparisons += [_compare_node(each, places, ort, iss, mode, tolerance) for each in node_outputs(model)]
+        comparisons += [compare_node(each, yardstick, iss, mode) for each in node_outputs(model)]
         differing.update(dict.fromkeys(different))
     run, seconds = timed_runs(compiled.program, model, raw, inputs)
     return Evidence(
-        comparisons=tuple(_explained(comparisons)),
-        output_rows=tuple(_output_rows(model, places, ort, run.outputs, tolerance)),
+        comparisons=tuple(explained(comparisons)),
+        output_rows=tuple(output_rows(model, yardstick, run.outputs)),
         floor=one_lsb_floor(compiled.program, model, reference, inputs, ort),
         golden_differs=tuple(differing),
         run=run,
@@ -156,50 +146,6 @@ def timed_runs(
     pairs = [(seconds_of_one_run(session, inputs), simulate(program, dict(raw)).seconds) for _ in range(TIMED_RUNS)]
     ort, iss = zip(*pairs, strict=True)
     return result, {"ort": statistics.median(ort), "iss": statistics.median(iss)}
-
-
-def _compare_node(
-    output: NodeOutput, places: TensorMap, ort: Tensors, iss: Tensors, mode: str, tolerance: Tolerance
-) -> Comparison:
-    reference = ort[output.tensor]
-    kind = places.type_of(output.tensor)
-    value = places.value_of(output.tensor, iss, reference.shape)
-    if value is not None:
-        row = _judged(compare(reference, value, kind, tolerance), kind, mode)
-    elif places.is_folded(output.tensor):
-        kind = Float() if reference.dtype.kind == "f" else Integer(str(reference.dtype))
-        row = {"S": "PASS", **compare(reference, reference, kind, tolerance), "Comment": "folded at compile time"}
-    else:
-        row = {"S": "SKIPPED", **compare(NOTHING, NOTHING, kind, tolerance), "Comment": NOT_OBSERVABLE}
-    return Comparison(_titled("Node", output.label, row, mode), output, kind, mode)
-
-
-def _output_rows(
-    model: onnx.ModelProto, places: TensorMap, ort: Tensors, raw: Tensors, tolerance: Tolerance
-) -> Iterable[Row]:
-    """The graph outputs of the free run, named by tensor."""
-    for name in (value.name for value in model.graph.output):
-        kind = places.type_of(name)
-        row = compare(ort[name], raw[name].reshape(ort[name].shape), kind, tolerance)
-        yield _titled("Output", name, _judged(row, kind, END_TO_END), END_TO_END)
-
-
-def _titled(kind: str, name: str, row: Row, mode: str) -> Row:
-    return {"S": row["S"], "Type": kind, "Name": name, **row, "mode": mode}
-
-
-def _judged(row: Row, kind: TensorType, mode: str) -> Row:
-    return {"S": "PASS" if passes(row, kind, mode) else "FAIL", **row}
-
-
-def _explained(comparisons: Iterable[Comparison]) -> Iterable[Comparison]:
-    """Where a kernel is exact on ORT's own tensors, its mismatches in the other modes come from upstream."""
-    every = list(comparisons)
-    exact = {c.output for c in every if c.mode == ISOLATED and c.row["Comment"] == "-"}
-    for each in every:
-        if each.mode != ISOLATED and each.row["Bitwise Mismatches"] and each.output in exact:
-            each.row["Comment"] = "upstream"
-        yield each
 
 
 def _same(iss: NDArray[Any], golden: NDArray[Any] | None) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, overload
 
+from epu.comparison import Comparison
 from epu.graph import Fixed, Quantized
 from epu.metrics import (
     END_TO_END,
@@ -18,7 +19,7 @@ from epu.metrics import (
 )
 from epu.ort_reference import cpu_description
 from epu.reports import grid, validation_blocks
-from epu.validate import Comparison, Evidence
+from epu.validate import Evidence
 
 ORT_EXACT_OPS = ("QLinear", "QGemm")  # with rounding="ort" these equal ORT bit for bit
 
@@ -179,7 +180,7 @@ def _ort_failures(isolated: list[Comparison]) -> Iterable[str]:
 
 def _diverges(each: Comparison) -> bool:
     if isinstance(each.type, Fixed):
-        return bool(each.row["PSNR (dB)"] < FIXED_PSNR_GATE_DB)
+        return each.psnr_db < FIXED_PSNR_GATE_DB
     return bool(each.row["Bitwise Mismatches"])
 
 
@@ -192,7 +193,7 @@ def _mismatches(comparisons: Iterable[Comparison]) -> int:
 
 
 def _min_psnr(comparisons: Iterable[Comparison]) -> float:
-    fixed = [each.row["PSNR (dB)"] for each in comparisons if isinstance(each.type, Fixed)]
+    fixed = [each.psnr_db for each in comparisons if isinstance(each.type, Fixed)]
     return min(fixed, default=float("inf"))
 
 

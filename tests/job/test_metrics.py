@@ -83,6 +83,8 @@ def test_a_clipped_range_is_an_error_and_is_named() -> None:
     row = compare(ort, iss, Fixed(28))
     assert row["Max Abs Err"] == pytest.approx(2.0, abs=1e-6)
     assert row["Comment"] == "range clipped"
+    assert compare(np.array([300.0], np.float32), np.array([127], np.int8), INT8)["Comment"] == "saturation"
+    assert compare(np.array([126], np.int8), np.array([127], np.int8), INT8)["Comment"] == ""
 
 
 def test_float32_rounding_of_ort_is_named_only_where_it_explains_everything() -> None:
@@ -134,17 +136,17 @@ def test_empty_and_scalar_tensors() -> None:
 
 def test_type_names() -> None:
     assert [dtype_name(t) for t in (INT8, Fixed(27), Integer("int64"))] == ["int8", "custom[qfp.27]32", "int64"]
+    wide = compare(np.array([1.0], np.float32), np.array([1 << 40], np.int64), Fixed(40))
+    assert (wide["dtype"], wide["Bitwise Mismatches"]) == ("custom[qfp.40]64", 0)
 
 
 def test_gates() -> None:
     one = compare(np.array([1], np.int8), np.array([2], np.int8), INT8)
     two = compare(np.array([1], np.int8), np.array([3], np.int8), INT8)
-    assert passes(one, INT8, ISOLATED)
-    assert passes(one, INT8, SEGMENT)
-    assert not passes(two, INT8, ISOLATED)
-    assert not passes(one, INT8, END_TO_END)  # 1 is above a tenth of 1
-    assert not passes(one, Integer("int64"), ISOLATED)
-    good = compare(np.array([1.0], np.float32), np.array([2**24 + 16], np.int32), Fixed(24))
-    bad = compare(np.array([1.0], np.float32), np.array([2**24 + 17], np.int32), Fixed(24))
-    assert passes(good, Fixed(24), SEGMENT)
-    assert not passes(bad, Fixed(24), SEGMENT)
+    assert passes(one, INT8, ISOLATED, 0.0)
+    assert passes(one, INT8, SEGMENT, 0.0)
+    assert not passes(two, INT8, ISOLATED, 0.0)
+    assert not passes(one, INT8, END_TO_END, 0.0)  # 1 is above a tenth of 1
+    assert not passes(one, Integer("int64"), ISOLATED, 0.0)
+    assert passes(one, Fixed(24), SEGMENT, 120.0)
+    assert not passes(one, Fixed(24), SEGMENT, 119.9)

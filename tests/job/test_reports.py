@@ -16,7 +16,6 @@ from epu.reports import (
     Performance,
     cycle_bars,
     io_table,
-    mac_summary,
     module_table,
     performance_report,
     to_json,
@@ -91,11 +90,8 @@ def test_no_cycles_no_division() -> None:
     assert "n/a" in performance_report(performance)
 
 
-def test_totals_and_macs() -> None:
+def test_totals() -> None:
     assert totals(CYCLES, 0.005) == "[EPU] : TotalCycles: 8,600,000\n[EPU] : Executions/second: 200.00"
-    text = mac_summary([("a", 1000), ("relu", 0), ("b", 234)])
-    assert "Total: 1,234 MACs" in text
-    assert "relu" not in text
 
 
 def test_validation_block_reads_as_in_the_notebook() -> None:
