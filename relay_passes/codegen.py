@@ -14,6 +14,8 @@ from epu.relay_passes.to_graph import to_graph
 from epu.relay_passes.tvm_relay import host_target, tvm
 from epu.simulator.program import Program
 
+FAILED = "the EPU program failed; epu.last_error() has the reason"
+
 _kept = threading.local()
 
 
@@ -61,7 +63,9 @@ def _caller(function: Any, symbol: str, program: Program) -> Any:
     shapes, dtypes = zip(*_result_types(function))
 
     def call(ins: Any, outs: Any) -> Any:
-        return tir.call_packed(NAME, digest, blob, len(inputs), *ins, *outs)
+        status = tir.Var("status", "int32")
+        failed = tir.AssertStmt(status == 0, tir.StringImm(FAILED), tir.Evaluate(0))
+        return tir.LetStmt(status, tir.call_packed(NAME, digest, blob, len(inputs), *ins, *outs), failed)
 
     outputs = te.extern(list(shapes), inputs, call, name=symbol, dtype=list(dtypes))
     results = [outputs] if isinstance(outputs, te.Tensor) else list(outputs)

@@ -27,7 +27,7 @@ def install() -> None:
     if "requantize" in inspect.getsource(frontend.QLinearConv):
         return
     for name, convert in CONVERTERS.items():
-        setattr(getattr(frontend, name), "_impl_v10", classmethod(convert))
+        getattr(frontend, name)._impl_v10 = classmethod(convert)
     _repair_matmul(frontend)
 
 

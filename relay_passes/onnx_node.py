@@ -38,7 +38,7 @@ class Value:
 
     def map_data(self, data: NDArray[Any]) -> Value:
         """The same constant, laid out another way."""
-        return Value(data.shape, self.dtype, None, np.ascontiguousarray(data), self.name)
+        return Value(data.shape, self.dtype, None, np.asarray(data, order="C"), self.name)
 
 
 def constant(data: NDArray[Any], name: str = "") -> Value:

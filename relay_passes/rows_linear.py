@@ -19,6 +19,17 @@ CONVS = {"nn.conv2d", "qnn.conv2d"}
 WRAPPERS = ("reshape", "broadcast_to")
 
 
+@dataclass(frozen=True)
+class Requantize:
+    """int32 → int8: one qnn.requantize, or a dequantize and a quantize."""
+
+    step: Step
+    in_scale: Operand
+    in_zero: Operand
+    out_scale: Operand
+    out_zero: Operand
+
+
 @dataclass
 class Linear:
     """A product or convolution with what surrounds it: optional bias, optional requantisation, outer reshape."""
@@ -27,7 +38,7 @@ class Linear:
     core: Step
     members: list[Step]
     bias: Operand | None = None
-    requantize: Step | None = None
+    requantize: Requantize | None = None
 
     @property
     def is_quantized(self) -> bool:
@@ -51,15 +62,27 @@ def _find(step: Step) -> Linear | None:
     requantize = bias = None
     if inner.op == "reshape" and _belongs(inner, same_onnx_node):
         inner = _descend(inner, members)
-    if inner.op == "qnn.requantize" and isinstance(inner.args[0], Step):
-        requantize = inner
-        inner = _descend(inner, members)
+    if inner.op in ("qnn.requantize", "qnn.quantize") and isinstance(inner.args[0], Step):
+        requantize, inner = _requantize(inner, members)
     if inner.op in BIAS and _belongs(inner, same_node) and _is_bias(inner):
         bias = inner.args[1]
         inner = _descend(inner, members)
     if inner.op not in PRODUCTS | CONVS:
         return None
     return Linear(step, inner, members, bias, requantize)
+
+
+def _requantize(step: Step, members: list[Step]) -> tuple[Requantize | None, Step]:
+    """The requantisation that ends at ``step`` and its operand; None for a quantize of something else."""
+    inner = step.args[0]
+    assert isinstance(inner, Step)
+    if step.op == "qnn.requantize":
+        members.append(inner)
+        return Requantize(step, *step.args[1:]), inner
+    if inner.op != "qnn.dequantize" or inner.args[0].dtype != "int32" or not isinstance(inner.args[0], Step):
+        return None, step
+    members.extend((inner, inner.args[0]))
+    return Requantize(step, *inner.args[1:], *step.args[1:]), inner.args[0]
 
 
 def _belongs(step: Step, related: Any) -> bool:
@@ -242,11 +265,11 @@ def _operand_types(found: Linear, channel_axis: int) -> tuple[Quantized, Quantiz
 
 def _out(found: Linear) -> Quantized:
     """Output type; checks that the requantisation reads the product with the product's scale and zero point 0."""
-    step = found.requantize
-    assert step is not None
-    if const_array(step, step.args[2], "input zero point").any():
-        raise refuse(step, "the input zero point of qnn.requantize must be 0", "another", "Subtract it first")
-    return quantized(step, step.dtype, step.args[3], step.args[4], None)
+    end = found.requantize
+    assert end is not None
+    if const_array(end.step, end.in_zero, "input zero point").any():
+        raise refuse(end.step, "the zero point of the int32 product must be 0", "another", "Subtract it first")
+    return quantized(end.step, end.step.dtype, end.out_scale, end.out_zero, None)
 
 
 def _product_scale(left: Quantized, right: Quantized) -> NDArray[np.float32]:
@@ -255,7 +278,7 @@ def _product_scale(left: Quantized, right: Quantized) -> NDArray[np.float32]:
 
 def _requantized_from(found: Linear) -> NDArray[np.float32]:
     assert found.requantize is not None
-    return np.asarray(const_array(found.root, found.requantize.args[1], "input scale"), np.float32).reshape(-1)
+    return np.asarray(const_array(found.root, found.requantize.in_scale, "input scale"), np.float32).reshape(-1)
 
 
 def _check_product_scale(found: Linear, left: Quantized, right: Quantized) -> None:

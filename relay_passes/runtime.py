@@ -1,4 +1,8 @@
-"""``epu.runtime.run``: what a built module calls to run one EPU program on the simulator."""
+"""``epu.runtime.run``: what a built module calls to run one EPU program on the simulator.
+
+It returns a status that the built module asserts on. A Python exception must not cross compiled code: TVM 0.16 then
+streams a null text and every later error of that thread comes out empty.
+"""
 
 from __future__ import annotations
 
@@ -17,19 +21,25 @@ _kept = threading.local()
 
 
 def take_error() -> Exception | None:
-    """The exception of this thread's last run, once: TVM passes on that there was one, but not its text."""
-    error = getattr(_kept, "error", None)
+    """The exception of this thread's last run, once."""
+    error = last_error()
     _kept.error = None
     return error
 
 
-def run(digest: str, blob: str, num_inputs: int, *arrays: Any) -> None:
-    """Run the program in ``blob`` (base64) on the first ``num_inputs`` arrays, into the others."""
+def last_error() -> Exception | None:
+    """The exception of this thread's last run, for callers that run built modules without TVM's executors."""
+    return getattr(_kept, "error", None)
+
+
+def run(digest: str, blob: str, num_inputs: int, *arrays: Any) -> int:
+    """Run the program in ``blob`` (base64) on the first ``num_inputs`` arrays, into the others; 0 where it went well."""
     try:
         _run(_program(digest, blob), arrays[:num_inputs], arrays[num_inputs:])
     except Exception as error:
         _kept.error = error
-        raise
+        return 1
+    return 0
 
 
 def _program(digest: str, blob: str) -> Program:

@@ -178,7 +178,7 @@ class _Builder:
         key = (const, data.shape, kind)
         if key not in self.constants:
             name = const.name or f"{self.names[draft] if draft else self.graph.name}:const"
-            self.constants[key] = self._add(Tensor(name, tuple(data.shape), kind, np.ascontiguousarray(data)))
+            self.constants[key] = self._add(Tensor(name, tuple(data.shape), kind, np.asarray(data, order="C")))
         return self.constants[key]
 
     def _neighbour_want(self, draft: Draft | None) -> Quantized | None:

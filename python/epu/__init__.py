@@ -16,6 +16,7 @@ LAZY = {
     "HWConfig": "epu.hw_config",
     "config": "epu.build_options",
     "import_onnx": "epu.relay_passes.import_onnx",
+    "last_error": "epu.relay_passes.runtime",
     "partition_for_epu": "epu.relay_passes.partition",
     "placement": "epu.relay_passes.partition",
     "to_graph": "epu.relay_passes.to_graph",
