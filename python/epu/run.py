@@ -8,7 +8,7 @@ from dataclasses import asdict
 from epu.raw_tensors import decode, encode, load_arrays, save_arrays
 from epu.reports import cycle_bars, totals
 from epu.simulator.program import load
-from epu.simulator.simulate import simulate
+from epu.simulator.simulation import simulate
 
 PathLike = str | os.PathLike[str]
 

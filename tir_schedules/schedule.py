@@ -1,0 +1,156 @@
+"""Schedules a kernel for the array: tiles in OCM and LRM, loops annotated with the part of the machine that runs them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from epu.simulator.machine import Machine
+
+from .kernel import Kernel
+from .nest import LOOP_KEY, TAP_KEY
+from .tiling import Cut, Tiling
+from .tvm_api import tir
+
+LRM, OCM = "local.lrm", "global.ocm"
+INNER = ("row", "col", "ring", "local")
+
+
+def schedule(kernel: Kernel, machine: Machine, budget: int) -> Any:
+    """The scheduled module of ``kernel``; ``budget`` bounds the elements that one PE works on at a time."""
+    return _Scheduler(kernel, kernel.tiling(machine, budget)).run()
+
+
+class _Scheduler:
+    def __init__(self, kernel: Kernel, tiling: Tiling) -> None:
+        self.kernel, self.tiling = kernel, tiling
+        self.sch = tir.Schedule(kernel.prim_func())
+        self.positions = {
+            part: {axis: k for k, axis in enumerate(a for a, cut in tiling.items() if getattr(cut, part) > 1)}
+            for part in ("row", "col")
+        }
+
+    def run(self) -> Any:
+        kernel, sch = self.kernel, self.sch
+        main = kernel.stages[-1]
+        store = sch.cache_write(sch.get_block(main), 0, LRM)
+        attach = self.place_store(store, kernel.axes[main])
+        others = [self.write_back(name) for name in kernel.outputs if name != main]
+        for name in reversed(kernel.stages):
+            self.place_stage(name, attach)
+        for block, name in others:
+            sch.reverse_compute_at(block, attach, preserve_unit_loops=True)
+            self.cut(block, kernel.axes[name])
+        self.read_inputs(attach)
+        for name in kernel.stages:
+            if name not in kernel.padded:
+                self.cut_stage(name, attach)
+        return sch.mod
+
+    def place_store(self, block: Any, axes: tuple[str, ...]) -> Any:
+        """Sequencer steps outermost, then the tile; the last step loop is where everything else attaches."""
+        steps = self.cut(block, axes, steps=True)
+        return steps[-1]
+
+    def write_back(self, name: str) -> tuple[Any, str]:
+        """A second output: kept in LRM for its readers, copied out by a block of its own."""
+        return self.sch.cache_write(self.sch.get_block(name), 0, LRM), name
+
+    def place_stage(self, name: str, attach: Any) -> None:
+        block = self.sch.get_block(name)
+        if name in self.kernel.padded:
+            self.sch.set_scope(block, 0, OCM)
+            for loop in self.sch.get_loops(block):
+                self.sch.annotate(loop, LOOP_KEY, "pad")
+            return
+        if name not in self.kernel.outputs:
+            self.sch.set_scope(block, 0, LRM)
+        self.sch.compute_at(block, attach, preserve_unit_loops=True)
+        if name in self.kernel.observed:
+            self.sch.annotate(block, TAP_KEY, name)
+
+    def read_inputs(self, attach: Any) -> None:
+        for param in self.kernel.params:
+            if param.role in ("input", "constant") and param.name not in self.kernel.broadcast:
+                self.read_input(param.name, attach)
+
+    def read_input(self, name: str, attach: Any) -> None:
+        reader = next((stage for stage in self.kernel.stages if self.reads(stage, name)), None)
+        if reader is None or reader in self.kernel.padded:
+            return
+        axes = self.kernel.axes[name]
+        if self.is_copy(reader):
+            return
+        block = self.sch.cache_read(self.sch.get_block(reader), name, LRM)
+        stepped = any(self.tiling.get(axis, Cut()).step > 1 for axis in axes)
+        reduced = self.kernel.reduced.get(reader, ())
+        if any(self.tiling[axis].step > 1 for axis in axes if axis in reduced):
+            self.pending = (block, axes)
+            self.cut_later = getattr(self, "cut_later", {})
+            self.cut_later[reader] = (block, axes)
+            return
+        if stepped:
+            self.sch.compute_at(block, attach, preserve_unit_loops=True)
+        self.cut(block, axes)
+
+    def reads(self, stage: str, name: str) -> bool:
+        return any(region.buffer.name == name for region in self.sch.get(self.sch.get_block(stage)).reads)
+
+    def is_copy(self, stage: str) -> bool:
+        """Whether the stage itself is a plain move from OCM into LRM (a gathered patch)."""
+        return type(self.sch.get(self.sch.get_block(stage)).body.value).__name__ == "BufferLoad" and stage in getattr(
+            self.kernel, "gathers", ()
+        )
+
+    def cut_stage(self, name: str, attach: Any) -> None:
+        """Cut a stage's own loops; a reduction gets its initial value in a nest of its own."""
+        sch, kernel = self.sch, self.kernel
+        block = sch.get_block(name)
+        reduced = kernel.reduced.get(name, ())
+        steps = self.cut(block, (*kernel.axes[name], *reduced), inside=reduced)
+        later = getattr(self, "cut_later", {}).get(name)
+        if later is not None:
+            sch.compute_at(later[0], steps[-1], preserve_unit_loops=True)
+            self.cut(later[0], later[1])
+        if not reduced:
+            return
+        count = len(kernel.axes[name]) + len(reduced)
+        own = [loop for loop in sch.get_loops(block) if LOOP_KEY in sch.get(loop).annotations]
+        spatial = [loop for loop, axis in self.loop_axes[name] if axis not in reduced]
+        kinds = [str(sch.get(loop).annotations[LOOP_KEY]) for loop in spatial]
+        initial = sch.decompose_reduction(block, steps[0] if steps else own[0])
+        for loop, kind in zip(sch.get_loops(initial)[len(sch.get_loops(initial)) - len(kinds) :], kinds):
+            sch.annotate(loop, LOOP_KEY, kind)
+        del count
+
+    def cut(self, block: Any, axes: tuple[str, ...], steps: bool = False, inside: tuple[str, ...] = ()) -> list[Any]:
+        """Split the block's own loops by the tiling, order them, annotate them; returns its step loops."""
+        sch = self.sch
+        loops = sch.get_loops(block)
+        own = loops[len(loops) - len(axes) :]
+        unit = [] if not steps or any(self.tiling.get(axis, Cut()).step > 1 for axis in axes) else [sch.add_unit_loop(own[0])]
+        parts: list[tuple[int, int, str, Any, str]] = []  # (order, axis index, kind, loop, axis)
+        for index, (axis, loop) in enumerate(zip(axes, own)):
+            cut = self.tiling.get(axis, Cut())
+            with_steps = steps or axis in inside
+            if int(sch.get(loop).extent) == 1:
+                parts.append((4, index, "local", loop, axis))
+                continue
+            if axis not in self.tiling:
+                parts.append((4, index, "local", loop, axis))
+                continue
+            factors = [("step", cut.step if with_steps else 1), *((part, getattr(cut, part)) for part in INNER)]
+            kept = [(kind, factor) for kind, factor in factors if factor > 1] or [("local", 1)]
+            pieces = sch.split(loop, [factor for _, factor in kept]) if len(kept) > 1 else [loop]
+            for (kind, _), piece in zip(kept, pieces):
+                order = ("step", *INNER).index(kind)
+                name = f"{kind}{self.positions[kind][axis]}" if kind in ("row", "col") else kind
+                parts.append((order, index, name, piece, axis))
+        parts.sort(key=lambda part: part[:2])
+        if len(parts) > 1:
+            sch.reorder(*[part[3] for part in parts])
+        for _, _, kind, loop, _ in parts:
+            if kind != "step":
+                sch.annotate(loop, LOOP_KEY, kind)
+        self.loop_axes = getattr(self, "loop_axes", {})
+        self.loop_axes[str(sch.get(block).name_hint)] = [(loop, axis) for _, _, kind, loop, axis in parts if kind != "step"]
+        return [*unit, *(loop for _, _, kind, loop, _ in parts if kind == "step")]
