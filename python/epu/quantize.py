@@ -14,7 +14,7 @@ from epu.errors import UserError
 from epu.log import get_logger
 from epu.onnx_load import ModelSource, load_model, save_model
 from epu.onnx_shapes import Shapes, graph_inputs, opset_of, shape_of, value_types
-from epu.quantization.exclusions import FLOAT_OP_TYPES, nodes_to_exclude
+from epu.quantization.exclusions import nodes_to_exclude
 from epu.quantization.masks import mask_nodes
 from epu.quantization.observe import observe_ranges
 from epu.quantization.optimize import optimize
@@ -64,22 +64,13 @@ def quadric_quantize(
     check_format(format)
     loaded = load_model(model, shapes=shapes)
     check_quantizable(loaded)
-    stem = Path(output_folder) / _stem(model, loaded)
     with _samples(loaded, calibration_data, synthetic_input, num_images, seed) as samples:
-        optimized = optimize(loaded, per_channel=per_channel)
-        log.info("Optimized model, opset %d", opset_of(optimized))
-        _log_shapes(optimized)
+        optimized = _optimize(loaded, per_channel)
         excluded = nodes_to_exclude(optimized, exclude, original=loaded)
-        log.info("Quantization started...")
-        observed = observe_ranges(optimized, samples)
-        excluded += mask_nodes(optimized, observed, excluded)
-        log.debug("Full exclusion set for quantization: %s", [*FLOAT_OP_TYPES, *exclude])
-        log.debug("excl_nodes %s", excluded)
-        quantized = quantize(optimized, observed, excluded, format=format, per_channel=per_channel)
-        quantized = with_runtime_types(quantized)
-        log.info("Quantization done successfully!")
+        quantized = _quantize(optimized, samples, excluded, format, per_channel)
         log.info("Model still has FLOAT types. Creating ranges for floating point tensors using calibration data")
         ranges = observe_ranges(quantized, samples)
+    stem = Path(output_folder) / _stem(model, loaded)
     result = QuantizeResult(
         qmodel_path=f"{stem}_opt_sym_int8_q.onnx",
         tranges_path=f"{stem}_opt_sym_int8_q.onnx.tranges",
@@ -90,6 +81,29 @@ def quadric_quantize(
     save_ranges(ranges, result.tranges_path)
     log.info("Saved tensor ranges to %s", result.tranges_path)
     return result
+
+
+def _optimize(model: onnx.ModelProto, per_channel: bool) -> onnx.ModelProto:
+    optimized = optimize(model, per_channel=per_channel)
+    log.info("Optimized model, opset %d", opset_of(optimized))
+    for value in graph_inputs(optimized):
+        log.info("Input shapes: %s. Input names: %s", list(shape_of(value) or ()), value.name)
+    outputs = optimized.graph.output
+    shapes = [list(shape_of(value) or ()) for value in outputs]
+    log.info("Output shapes: %s. Output names: %s", shapes, [value.name for value in outputs])
+    return optimized
+
+
+def _quantize(
+    model: onnx.ModelProto, samples: CheckedSamples, excluded: list[str], format: str, per_channel: bool
+) -> onnx.ModelProto:
+    log.info("Quantization started...")
+    observed = observe_ranges(model, samples)
+    excluded = excluded + mask_nodes(model, observed, excluded)
+    log.debug("excl_nodes %s", excluded)
+    quantized = with_runtime_types(quantize(model, observed, excluded, format=format, per_channel=per_channel))
+    log.info("Quantization done successfully!")
+    return quantized
 
 
 def compute_tensor_ranges(
@@ -144,14 +158,6 @@ def _stem(source: ModelSource, model: onnx.ModelProto) -> str:
     if isinstance(source, onnx.ModelProto):
         return "".join(c if c.isalnum() or c in "-._" else "_" for c in model.graph.name) or "model"
     return Path(source).stem
-
-
-def _log_shapes(model: onnx.ModelProto) -> None:
-    for value in graph_inputs(model):
-        log.info("Input shapes: %s. Input names: %s", list(shape_of(value) or ()), value.name)
-    outputs = model.graph.output
-    shapes = [list(shape_of(value) or ()) for value in outputs]
-    log.info("Output shapes: %s. Output names: %s", shapes, [value.name for value in outputs])
 
 
 def _save(model: onnx.ModelProto, path: str, precision: str, kind: str) -> None:

@@ -7,7 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 import onnx
 
 from epu.errors import UserError
+from epu.log import get_logger
 from epu.names import near
+
+log = get_logger("quantize")
 
 FLOAT_OP_TYPES = ("Softmax", "Sigmoid", "LayerNormalization", "QuadricCustomOp")
 CUSTOM_OP_PREFIX = "QuadricCustomOp"
@@ -22,6 +25,7 @@ def nodes_to_exclude(
     for a name that is neither.
     """
     _check_known(exclude, [model, original or model])
+    log.debug("Full exclusion set for quantization: %s", [*FLOAT_OP_TYPES, *exclude])
     groups = {node.name for group in layer_norm_groups(model.graph) for node in group}
     return [
         node.name
