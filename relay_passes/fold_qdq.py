@@ -18,7 +18,8 @@ def fold_qdq(drafts: list[Draft], outputs: Sequence[Operand]) -> list[Draft]:
     """DequantizeLinear(x…) → op → QuantizeLinear becomes QLinear-op where the float value has no other reader.
 
     The quantised draft takes the Quantize's place and covers what it replaced. A Dequantize with other readers stays
-    for those. Add, Mul, Concat, Conv, MatMul, Gemm and the average pools have a quantised form; the others stay.
+    for those. Add, Mul, Concat, Conv, MatMul, Gemm and the average pools have a quantised form; layout operations and MaxPool work
+    on codes where the scales before and after are equal; the others stay.
     """
     producers = {draft.root: draft for draft in drafts}
     readers = Counter(operand for draft in drafts for operand in {use.operand for use in draft.inputs})
@@ -37,7 +38,7 @@ def _folded(draft: Draft, producers: dict[Step, Draft], readers: Counter[Any]) -
         return draft
     uses = [feed.inputs[0] for feed in dequantizes]
     op, accepts = FOLDS[inner.op]
-    return _joined(op, draft, inner, dequantizes, uses) if accepts(inner, uses) else draft
+    return _joined(op, draft, inner, dequantizes, uses) if accepts(draft, inner, uses) else draft
 
 
 def _joined(op: str, draft: Draft, inner: Draft, dequantizes: list[Draft], uses: list[Use]) -> Draft:
@@ -54,11 +55,16 @@ def _per_tensor(kind: Any) -> bool:
     return isinstance(kind, Quantized) and kind.axis is None
 
 
-def _all_per_tensor(_: Draft, uses: list[Use]) -> bool:
+def _all_per_tensor(draft: Draft, inner: Draft, uses: list[Use]) -> bool:
     return all(_per_tensor(use.want) for use in uses)
 
 
-def _linear(inner: Draft, uses: list[Use]) -> bool:
+def _as_output(draft: Draft, inner: Draft, uses: list[Use]) -> bool:
+    """Codes that are moved, not computed, must mean the same before and after."""
+    return all(use.want == draft.out for use in uses)
+
+
+def _linear(draft: Draft, inner: Draft, uses: list[Use]) -> bool:
     """Per-tensor data, weights with scales per output channel at most, an int32 bias in units of the product."""
     data, weight, *bias = (use.want for use in uses)
     if not isinstance(data, Quantized) or data.axis is not None or not isinstance(weight, Quantized):
@@ -93,7 +99,7 @@ def _needed(drafts: list[Draft], outputs: Sequence[Operand]) -> list[Draft]:
 
 
 # float op -> (quantised op, whether it accepts these inputs)
-FOLDS: dict[str, tuple[str, Callable[[Draft, list[Use]], bool]]] = {
+FOLDS: dict[str, tuple[str, Callable[[Draft, Draft, list[Use]], bool]]] = {
     "Add": ("QLinearAdd", _all_per_tensor),
     "Mul": ("QLinearMul", _all_per_tensor),
     "Concat": ("QLinearConcat", _all_per_tensor),
@@ -102,4 +108,5 @@ FOLDS: dict[str, tuple[str, Callable[[Draft, list[Use]], bool]]] = {
     "Conv": ("QLinearConv", _linear),
     "MatMul": ("QLinearMatMul", _linear),
     "Gemm": ("QGemm", _linear),
+    **{op: (op, _as_output) for op in ("Reshape", "Transpose", "Slice", "Identity", "MaxPool")},
 }

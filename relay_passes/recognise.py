@@ -9,6 +9,7 @@ from epu.relay_passes.draft import Draft, Use
 from epu.relay_passes.fold_qdq import fold_qdq
 from epu.relay_passes.relay_view import Step, View
 from epu.relay_passes.rows import draft_of
+from epu.relay_passes.rows_linear import linear_group
 from epu.simulator.errors import UnsupportedNode
 
 Refusals = dict[Step, UnsupportedNode]
@@ -31,11 +32,18 @@ def recognise(view: View) -> Recognised:
             return draft_of(step)
         except UnsupportedNode as error:
             refusals[step] = error
-            return Draft(step.op, step, [Use(arg) for arg in step.args], members=[step])
+            return host_draft(step)
 
     drafts = needed_drafts(view, row)
     folded = fold_qdq(drafts, view.outputs)
     return Recognised(folded, {draft.root: refusals[draft.root] for draft in folded if draft.root in refusals})
+
+
+def host_draft(step: Step) -> Draft:
+    """Draft of a call the EPU does not take, together with the calls it was refused with."""
+    members = linear_group(step)
+    outside = [arg for member in members for arg in member.args if arg not in members]
+    return Draft(step.op, step, [Use(arg) for arg in outside], members=members)
 
 
 def needed_drafts(view: View, row: Callable[[Step], Draft]) -> list[Draft]:

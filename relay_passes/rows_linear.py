@@ -56,6 +56,12 @@ def linear_draft(step: Step) -> Draft | None:
     return _conv(found) if found.core.op in CONVS else _product(found)
 
 
+def linear_group(step: Step) -> list[Step]:
+    """The calls that belong to one linear operation ending at ``step``, at least ``step`` itself."""
+    found = _find(step)
+    return [step] if found is None else found.members
+
+
 def _find(step: Step) -> Linear | None:
     """Peel reshape, requantize and bias off ``step``, outermost first."""
     members, inner = [step], step

@@ -17,6 +17,8 @@ from epu.relay_passes.tvm_target import HOST, host_target
 
 __all__ = ["HOST", "host_target", "install_onnx_mapping", "relay", "span_name", "span_of", "tvm"]
 
+OUTPUT_MARK = "@@"  # hhb-tvm's from_onnx names the calls that make outputs "tensor@@node"
+
 
 def span_of(name: str) -> Any:
     """Span that carries an ONNX node (or initializer) name through Relay's passes."""
@@ -27,9 +29,8 @@ def span_name(span: Any) -> str:
     """Name a span carries, the last one where spans were joined; ``""`` for no span."""
     if span is None:
         return ""
-    if hasattr(span, "spans"):
-        return str(span.spans[-1].source_name.name)
-    return str(span.source_name.name)
+    last = span.spans[-1] if hasattr(span, "spans") else span
+    return str(last.source_name.name).rpartition(OUTPUT_MARK)[2]
 
 
 def install_onnx_mapping() -> None:
