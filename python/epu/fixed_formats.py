@@ -57,8 +57,8 @@ def table_rows(graph: Graph, sources: list[tuple[str, str, str]]) -> list[tuple[
     """Rows of those tensors that are fixed point."""
     rows: list[tuple[str, ...]] = []
     for name, op, tensor_name in sources:
-        tensor = graph.tensors[tensor_name]
-        if isinstance(tensor.type, Fixed):
+        tensor = graph.tensors.get(tensor_name)
+        if tensor is not None and isinstance(tensor.type, Fixed):
             low, high = tensor.range if tensor.range is not None else (0.0, 0.0)
             span = f"[{low:g}f, {high:g}f]"
             rows.append((name, DISPLAY_OP.get(op, op), span, str(tensor.type.frac), tensor.range_source))

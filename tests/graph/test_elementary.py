@@ -6,13 +6,13 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
-import mpmath
+import mpmath  # type: ignore[import-untyped]
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from epu import constants, elementary
+from epu import constants, elementary, lanes
 
 mpmath.mp.dps = 50
 RELATIVE = Fraction(1, 2**30) * Fraction(101, 100)
@@ -74,7 +74,7 @@ def test_normal_sqrt(w: int, bits: int) -> None:
 @pytest.fixture
 def checked_products(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every product of the functions must fit the machine's multiplier: |a| <= 2**31, |b| < 2**32."""
-    product = elementary.mulr
+    product = lanes.mulr
 
     def mulr(a: Any, b: Any, n: Any) -> Any:
         sizes = sorted(int(np.abs(np.asarray(each)).max()) for each in (a, b))
