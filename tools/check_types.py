@@ -33,11 +33,13 @@ def source_path(line: str) -> str:
 
 def main() -> int:
     lay_tree()
-    # The tests of a folder import their helpers by bare name; its conftest.py would be one module with the others.
-    tests = [path for path in sorted((ROOT / "tests").rglob("*.py")) if path.name != "conftest.py"]
-    bases = [TREE, *sorted({path.parent for path in tests})]
+    # What the tests of a folder share is imported by bare name, from its own folder.
+    shared = [
+        path for path in sorted((ROOT / "tests").glob("*/*.py")) if not path.name.startswith(("test_", "conftest"))
+    ]
+    bases = [TREE, *sorted({path.parent for path in shared})]
     mypy = subprocess.run(
-        [sys.executable, "-m", "mypy", "build/types/epu", "tools", *map(str, tests), *sys.argv[1:]],
+        [sys.executable, "-m", "mypy", "build/types/epu", "tools", *map(str, shared), *sys.argv[1:]],
         cwd=ROOT,
         env={**os.environ, "MYPYPATH": os.pathsep.join(map(str, bases))},
         stdout=subprocess.PIPE,

@@ -82,7 +82,8 @@ def operators_page() -> str:
         for row in sorted(OPERATORS.values(), key=lambda row: row.name)
     ]
     opening = (
-        "What the EPU runs, the kernel family that runs it, and its limits. What breaks a limit stays on the host.\n"
+        "What the EPU runs, the kernel family that runs it, and its limits. What breaks a limit stays on the host. "
+        "Names that ONNX does not know are groups that the compiler recognises.\n"
     )
     return "\n".join(["# Operators\n", NOTICE, opening, table(("operator", "kernel family", "limits"), rows)])
 
