@@ -26,6 +26,8 @@ class Imported:
 def import_model(model: ModelProto) -> Imported:
     """Import into Relay. Raises UserError where TVM is missing, UnsupportedNode for an unknown operator."""
     try:
+        import tvm.relay  # noqa: F401  # first and alone: its import runs our hook, which imports relay_passes
+
         from epu.relay_passes.import_onnx import import_onnx
     except ModuleNotFoundError as error:
         raise UserError(f"compiling needs TVM's Relay: {error}. Run `epu doctor` to see what to install.") from error

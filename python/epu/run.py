@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from dataclasses import asdict
 
+from epu.errors import UserError
 from epu.raw_tensors import decode, encode, load_arrays, save_arrays
 from epu.reports import cycle_bars, totals
-from epu.simulator.program import load
+from epu.simulator.program import Program
 from epu.simulator.simulation import simulate
 
 PathLike = str | os.PathLike[str]
@@ -19,9 +20,17 @@ def run_program(program: PathLike, inputs: PathLike, output: PathLike, raw: bool
     Outputs are float32 where the program holds fixed point, and integers as they are; with ``raw`` all are the
     machine's integers. Raises ProgramError for a corrupt program, UserError for inputs that do not fit.
     """
-    module = load(program)
+    module = load_program(program)
     result = simulate(module, encode(module.inputs, load_arrays(inputs)))
     save_arrays(output, result.outputs if raw else decode(module.outputs, result.outputs))
     cycles = asdict(result.cycles)
     seconds = result.cycles.total / (module.machine.clock_ghz * 1e9)
     return "\n".join([f"Wrote {output}", totals(cycles, seconds), cycle_bars(cycles)])
+
+
+def load_program(path: PathLike) -> Program:
+    """The program of a file. Raises UserError where there is none to read, ProgramError where it is damaged."""
+    try:
+        return Program.load(path)
+    except OSError as error:
+        raise UserError(f"'{path}' cannot be read: {error.strerror}. Give the path of an .epu file.") from error

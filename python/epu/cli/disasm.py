@@ -8,7 +8,7 @@ import click
 
 from epu.cli.options import PATH
 from epu.files import write_bytes
-from epu.simulator.program import load
+from epu.run import load_program
 
 
 @click.command("disasm")
@@ -16,7 +16,7 @@ from epu.simulator.program import load
 @click.option("-o", "--output", type=PATH, help="Write the listing here instead of printing it.")
 def command(program: Path, output: Path | None) -> None:
     """Print the instructions of PROGRAM.epu, one a line."""
-    listing = load(program).listing()
+    listing = load_program(program).listing()
     if output is None:
         click.echo(listing)
         return
