@@ -17,9 +17,9 @@ OPSET, CONTRIB_OPSET = 17, 1
 
 @dataclass(frozen=True)
 class Q:
-    """A quantized operand: raw values (None for an output) and its type."""
+    """A quantized operand: raw values (none for an output) and its type."""
 
-    raw: Array | None
+    raw: Array
     scale: Any
     zero_point: Any = 0
     dtype: str = "int8"
@@ -30,6 +30,9 @@ class Q:
         scales = tuple(float(s) for s in np.atleast_1d(np.asarray(self.scale, np.float32)))
         zeros = np.broadcast_to(np.atleast_1d(self.zero_point), (len(scales),))
         return Quantized(self.dtype, scales, tuple(int(z) for z in zeros), self.axis)
+
+
+NO_VALUES = np.zeros(0, np.int8)  # of an output
 
 
 @dataclass
@@ -83,15 +86,15 @@ def onnx_answer(case: Single) -> Array:
     inputs = [helper.make_tensor_value_info(f"x{i}", kinds[q.dtype], q.raw.shape) for i, q in enumerate(case.operands)]
     output = helper.make_tensor_value_info("y", kinds[case.output.dtype], None)
     feeds = {f"x{i}": q.raw for i, q in enumerate(case.operands)}
-    return run_model(node, inputs, output, initializers, feeds)
+    return run_model([node], inputs, output, initializers, feeds)
 
 
-def run_model(node: Any, inputs: Any, output: Any, initializers: Any, feeds: dict[str, Array]) -> Array:
-    """One node in ONNX Runtime, unoptimised, one thread."""
+def run_model(nodes: Any, inputs: Any, output: Any, initializers: Any, feeds: dict[str, Array]) -> Array:
+    """Nodes in ONNX Runtime, unoptimised, one thread."""
     import onnxruntime
     from onnx import helper
 
-    graph = helper.make_graph([node], "single", inputs, [output], initializers)
+    graph = helper.make_graph(nodes, "single", inputs, [output], initializers)
     opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(CONTRIB, CONTRIB_OPSET)]
     model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
     options = onnxruntime.SessionOptions()
@@ -121,4 +124,4 @@ def onnx_float_answer(op: str, inputs: dict[str, Array], constants: dict[str, Ar
     values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, array.shape) for name, array in inputs.items()]
     output = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
     initializers = [numpy_helper.from_array(array, name) for name, array in constants.items()]
-    return run_model(node, values, output, initializers, inputs)
+    return run_model([node], values, output, initializers, inputs)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from single_node import Q, Single, typed_graph
+from single_node import NO_VALUES, Q, Single, typed_graph
 
 from epu.graph import Fixed, Graph, Node, Quantized, Tensor
 from epu.reference import run_reference
@@ -38,19 +38,19 @@ def one(code: int, scale: float) -> Q:
 @given(codes, codes, scales, scales, scales)
 def test_qlinear_add(a: int, b: int, sa: float, sb: float, sy: float) -> None:
     ratio_a, ratio_b = real32(np.float32(sa) / np.float32(sy)), real32(np.float32(sb) / np.float32(sy))
-    found = run(Single("QLinearAdd", [one(a, sa), one(b, sb)], Q(None, sy, 3)))
+    found = run(Single("QLinearAdd", [one(a, sa), one(b, sb)], Q(NO_VALUES, sy, 3)))
     assert found == clipped(a * ratio_a + b * ratio_b, 3)
 
 
 @given(codes, codes, scales, scales, scales)
 def test_qlinear_mul(a: int, b: int, sa: float, sb: float, sy: float) -> None:
     scale = real32(np.float32(sa) * np.float32(sb) / np.float32(sy))
-    assert run(Single("QLinearMul", [one(a, sa), one(b, sb)], Q(None, sy, -7))) == clipped(a * b * scale, -7)
+    assert run(Single("QLinearMul", [one(a, sa), one(b, sb)], Q(NO_VALUES, sy, -7))) == clipped(a * b * scale, -7)
 
 
 @pytest.mark.parametrize("code", [*range(-128, 128)])
 def test_a_tie_goes_to_the_even_code(code: int) -> None:
-    assert run(Single("QLinearMul", [one(code, 0.5), one(1, 1.0)], Q(None, 1.0))) == clipped(Fraction(code, 2))
+    assert run(Single("QLinearMul", [one(code, 0.5), one(1, 1.0)], Q(NO_VALUES, 1.0))) == clipped(Fraction(code, 2))
 
 
 def quantize_graph(op: str, source: object, target: object) -> Graph:

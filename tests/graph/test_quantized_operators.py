@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from single_node import CONTRIB, Q, Single, onnx_answer, typed_graph
+from single_node import CONTRIB, NO_VALUES, Q, Single, onnx_answer, typed_graph
 
 from epu.passes import check_limits
 from epu.reference import run_reference
@@ -26,7 +26,7 @@ def operand(rng: np.random.Generator, shape: tuple[int, ...], dtype: str = "int8
 
 
 def result(scale: Any, dtype: str = "int8", zero: int = 0) -> Q:
-    return Q(None, np.float32(scale), zero, dtype)
+    return Q(NO_VALUES, np.float32(scale), zero, dtype)
 
 
 def matmul(rng: np.random.Generator) -> Single:
