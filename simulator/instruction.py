@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 from epu.simulator.layout import bounds
+from epu.simulator.listing import instruction_text
 from epu.simulator.machine import Machine
 from epu.simulator.memory import Memories
 from epu.simulator.operands import SIZES, Grid, Lrm, Ocm
@@ -65,6 +66,9 @@ class Instruction:
     """Base of all instructions."""
 
     opcode: ClassVar[int] = -1
+
+    def __str__(self) -> str:
+        return instruction_text(self)
 
     @property
     def channel(self) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any, Optional
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from epu.simulator.products import FloatProduct, may_hold, within_32_bits
 BLOCK = 1 << 14  # elements per block: 128 kB of 64-bit lanes, a few of which fit the host's L2
 
 Run = Callable[[], None]
-Lane = Optional[Any]  # strided view, 0-d constant, or no operand
+Lane = Any  # strided view, 0-d constant, or None where the operation has no such operand
 
 # Operations whose low result bits depend on low operand bits only.
 MODULAR = {
@@ -35,7 +35,7 @@ MODULAR = {
 }
 # Operations that never leave the width of their operands.
 CLOSED = {"mov": None, "min": np.minimum, "max": np.maximum, "and": np.bitwise_and, "or": np.bitwise_or}
-COMPARE = {"lt": np.less, "le": np.less_equal, "eq": np.equal, "ne": np.not_equal}
+COMPARE: dict[str, Any] = {"lt": np.less, "le": np.less_equal, "eq": np.equal, "ne": np.not_equal}
 
 
 class Lanes:
@@ -95,6 +95,7 @@ def plan_lanes(op: str, dst: Lrm, lanes: Lanes, saturate: bool) -> Run:
     return run
 
 
+UFUNC: dict[str, Any] = {**MODULAR, **CLOSED, "shl": np.left_shift, "shr": np.right_shift}
 NATIVE = {*MODULAR, *CLOSED, *COMPARE, "sel", "shr", "shl"}
 
 
@@ -156,7 +157,7 @@ def _compute(op: str, out: Array, a: Any, b: Any, c: Any, memories: Memories) ->
         return lambda: np.copyto(out, compare(a, b, out=flags))
     if op == "sel":
         return lambda: _select(out, a, b, c, memories.scratch(4, bool, a.shape))
-    ufunc: Any = {**MODULAR, **CLOSED, "shl": np.left_shift, "shr": np.right_shift}[op]
+    ufunc = UFUNC[op]
     return lambda: ufunc(a, b, out=out)
 
 

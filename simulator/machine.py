@@ -63,6 +63,11 @@ class Machine:
             value = getattr(self, each.name)
             if each.name not in ("product", "ext_latency") and not value > 0:
                 raise ConfigError(f"Machine.{each.name} must be positive, found {value!r}. {each.metadata['text']}.")
+        for name, limit in LARGEST.items():
+            if getattr(self, name) > limit:
+                raise ConfigError(
+                    f"Machine.{name} must be at most {limit}, found {getattr(self, name)}. Make it smaller."
+                )
         if self.macs_per_pe not in (8, 16):
             raise ConfigError(f"Machine.macs_per_pe must be 8 or 16, found {self.macs_per_pe}. Choose one of the two.")
         if self.lrm_bytes % 8 or self.ocm_bytes % 8:
@@ -91,6 +96,8 @@ class Machine:
         per_cycle = Fraction(gbps) / Fraction(self.clock_ghz) / self.num_cores
         return self.ext_latency + ceil(count / per_cycle)
 
+
+LARGEST = {"rows": 256, "cols": 256, "lrm_bytes": MIB, "ocm_bytes": 1024 * MIB}  # what the simulator will allocate
 
 PRODUCTS: dict[str, dict[str, Any]] = {
     "QC-N": {

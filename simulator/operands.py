@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import Union
 
 SIZES = {"i8": 1, "u8": 1, "i32": 4, "i64": 8}
 
@@ -58,4 +57,4 @@ class Grid:
         return prod(self.cols)
 
 
-Source = Union[Lrm, Imm]
+Source = Lrm | Imm

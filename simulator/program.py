@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -104,3 +105,42 @@ class Program:
     outputs: tuple[Buffer, ...] = ()
     debug: DebugMap = field(default_factory=DebugMap)
     name: str = "program"
+
+    def to_bytes(self) -> bytes:
+        """The bytes of the ``.epu`` file; equal programs give equal bytes."""
+        from epu.simulator import program_file
+
+        return program_file.to_bytes(self)
+
+    @staticmethod
+    def from_bytes(data: bytes) -> Program:
+        """The program of a file's bytes; ProgramError where they are truncated, damaged or break a limit."""
+        from epu.simulator import program_file
+
+        return program_file.from_bytes(data)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the ``.epu`` file at once or not at all."""
+        from epu.simulator import program_file
+
+        program_file.save(self, path)
+
+    @staticmethod
+    def load(path: str | os.PathLike[str]) -> Program:
+        """Read and check an ``.epu`` file; ProgramError names it."""
+        from epu.simulator import program_file
+
+        return program_file.load(path)
+
+    def listing(self) -> str:
+        """Text: tensors and kernels as comments, one instruction per line; ``parse_listing`` reads it."""
+        from epu.simulator import listing
+
+        return listing.program_listing(self)
+
+
+def parse_listing(text: str) -> tuple[Instruction, ...]:
+    """The instructions of a listing; ProgramError where a line reads as none."""
+    from epu.simulator import listing
+
+    return listing.parse_listing(text)

@@ -6,6 +6,7 @@ import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -131,7 +132,7 @@ class Simulator:
         found = []
         for pc, instruction in enumerate(self.program.code):
             if instruction not in known:
-                known[instruction] = self._at(pc, lambda each=instruction: check_instruction(each, machine, sizes))
+                known[instruction] = self._at(pc, partial(check_instruction, instruction, machine, sizes))
             found.append(known[instruction])
         return found
 
@@ -143,7 +144,7 @@ class Simulator:
             raise self._placed(fault, pc) from None
 
     def _placed(self, fault: MachineFault, pc: int) -> MachineFault:
-        return fault.at(pc, repr(self.program.code[pc]), self.program.debug.node_at(pc))
+        return fault.at(pc, str(self.program.code[pc]), self.program.debug.node_at(pc))
 
     def run(self, inputs: Mapping[str, Any], listeners: Sequence[object] = ()) -> RunResult:
         """One run; ``inputs`` are raw integers by name."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import product
-from typing import Any, Optional
+from typing import Any
 
 import numpy as np
 
@@ -26,7 +27,7 @@ from epu.simulator.timing import CycleCount
 from epu.simulator.transfers import Dma, Load, Store
 
 SIZE = {"i8": 1, "u8": 1, "i32": 4, "i64": 8}
-Word = Optional[Callable[[], None]]  # what arrives with the word; None where the array takes it by itself
+Word = Callable[[], None] | None  # what arrives with the word; None where the array takes it by itself
 Work = Iterator[str]
 COUNTED = ("compute", "mac", "data_array", "data_ocm", "data_external", "total")
 
@@ -203,7 +204,7 @@ class StepEngine:
         groups = [rows] if inward and not any(ocm.row_strides) else [[row] for row in rows]
         for group in groups:
             for elements in words_of(move.loops, ocm, self.machine.port_bytes):
-                yield lambda group=group, elements=elements: self._move(move, lrm, ocm, group, elements, inward)
+                yield partial(self._move, move, lrm, ocm, group, elements, inward)
 
     def _move(self, move: Any, lrm: Lrm, ocm: Ocm, rows: list[int], elements: list[Any], inward: bool) -> None:
         size = SIZE[lrm.dtype]

@@ -45,7 +45,7 @@ class TapRecorder:
         strides = [*_or_zero(tap.row_strides, tap.grid.rows), *_or_zero(tap.col_strides, tap.grid.cols), *tap.strides]
         size = tensor.itemsize
         flat = tensor.reshape(-1)
-        view = np.ndarray(values.shape, tensor.dtype, flat, tap.offset * size, [each * size for each in strides])
+        view: Array = np.ndarray(values.shape, tensor.dtype, flat, tap.offset * size, [each * size for each in strides])
         view[...] = values
 
 

@@ -7,11 +7,20 @@ from math import prod
 
 from epu.simulator.control import Halt
 from epu.simulator.errors import MachineFault, ProgramError
-from epu.simulator.instruction import Access, Instruction
-from epu.simulator.layout import elements_disjoint, overlap, same_or_disjoint_elements
+from epu.simulator.fixed_point import RAW_DTYPE
+from epu.simulator.instruction import (
+    Access,
+    Instruction,
+    digit_pairs,
+    grid_limits,
+    loop_limits,
+    lrm_access,
+    lrm_limits,
+)
+from epu.simulator.layout import bounds, elements_disjoint, overlap, same_or_disjoint_elements
 from epu.simulator.machine import Machine
 from epu.simulator.operands import SIZES
-from epu.simulator.program import Buffer, Program
+from epu.simulator.program import Buffer, Decode, Program, Tap
 
 
 def memory_sizes(machine: Machine, ext_bytes: int) -> dict[str, int]:
@@ -93,8 +102,39 @@ def _problems(program: Program) -> Iterator[str]:
     for buffer in _buffers(program):
         yield from _buffer_problems(buffer, sizes)
     for tap in program.debug.taps:
-        if not 0 <= tap.pc < len(program.code):
-            yield f"tap of '{tap.tensor}' must be at pc 0 to {len(program.code) - 1}, found {tap.pc}"
+        yield from (f"tap of '{tap.tensor}' {problem}" for problem in _tap_problems(tap, program))
+
+
+def _tap_problems(tap: Tap, program: Program) -> Iterator[str]:
+    machine = program.machine
+    if not 0 <= tap.pc < len(program.code):
+        yield f"must be at pc 0 to {len(program.code) - 1}, found {tap.pc}"
+    limits = [
+        *grid_limits(tap.grid, machine),
+        *loop_limits(tap.loops),
+        *lrm_limits("operand", tap.operand, len(tap.loops)),
+    ]
+    yield from (f"{name}: {limit}" for name, limit in limits)
+    if limits:
+        return
+    low, high = lrm_access("operand", False, tap.grid, tap.loops, tap.operand).bounds
+    if low < 0 or high > machine.lrm_bytes:
+        yield f"must stay within LRM bytes 0 to {machine.lrm_bytes}, found {low} to {high}"
+    pairs = [*digit_pairs(tap.grid.rows, tap.row_strides), *digit_pairs(tap.grid.cols, tap.col_strides)]
+    counts, strides = zip(*pairs, *zip(tap.loops, tap.strides))
+    first, end = bounds(tap.offset, counts, strides, 1)
+    if first < 0 or end > prod(tap.shape):
+        yield f"must stay within the tensor's elements 0 to {prod(tap.shape)}, found {first} to {end}"
+    yield from _decode_problems(tap.decode)
+
+
+def _decode_problems(decode: Decode) -> Iterator[str]:
+    if decode.kind not in RAW_DTYPE:
+        yield f"decode kind must be fx, q or int, found {decode.kind!r}"
+    if decode.kind == "q" and not (decode.scale and decode.zero_point):
+        yield "decode of kind q must have a scale and a zero point, found none"
+    if not -1000 <= decode.frac <= 1000:
+        yield f"fraction bits must be -1000 to 1000, found {decode.frac}"
 
 
 def _buffers(program: Program) -> Iterator[Buffer]:
@@ -104,6 +144,9 @@ def _buffers(program: Program) -> Iterator[Buffer]:
 
 
 def _buffer_problems(buffer: Buffer, sizes: dict[str, int]) -> Iterator[str]:
+    yield from (f"buffer '{buffer.name}': {problem}" for problem in _decode_problems(buffer.decode))
+    if any(count < 0 for count in buffer.shape):
+        yield f"buffer '{buffer.name}' must have no negative axis, found {buffer.shape}"
     if buffer.space not in ("ext", "ocm") or buffer.dtype not in SIZES:
         yield f"buffer '{buffer.name}' has space {buffer.space!r} and dtype {buffer.dtype!r}"
         return

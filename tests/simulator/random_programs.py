@@ -91,8 +91,8 @@ def alus(draw: Any, rows: int, cols: int) -> Alu:
         operands[shift] = Imm(draw(st.integers(-66, 66)))
     if op in ("mulr", "mulrf") and draw(st.booleans()):
         operands.append(draw(st.one_of(lrm(4, loops), INT64.map(Imm))))
-    padded = operands + [None] * (4 - len(operands))
-    return Alu(op, draw(grids(rows, cols)), loops, dst, *padded, saturate=draw(st.booleans()))
+    a, b, c, d = operands + [None] * (4 - len(operands))
+    return Alu(op, draw(grids(rows, cols)), loops, dst, a, b, c, d, draw(st.booleans()))
 
 
 @st.composite
