@@ -40,7 +40,7 @@ class ExactNodes:
             return None
         feeds = {name: self._operand(name) for name in node.input if name}
         try:
-            results = ReferenceEvaluator(node, opsets={"": self._opset}).run(None, feeds)
+            results: Any = ReferenceEvaluator(node, opsets={"": self._opset}).run(None, feeds)
         except FAILURES:  # an operator that the reference lacks, or that insists on float32
             return None
         value = np.asarray(results[list(node.output).index(tensor)])

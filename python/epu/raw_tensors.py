@@ -5,6 +5,7 @@ Imports NumPy and the simulator only, because ``epu run`` works with nothing els
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import zipfile
@@ -21,6 +22,8 @@ from epu.simulator.fixed_point import NUMPY_DTYPE, decode_raw, encode_real
 from epu.simulator.program import Buffer
 
 Arrays = dict[str, NDArray[Any]]
+
+UNIX = 3  # zip's number for the system that made a file
 
 
 def load_arrays(path: str | os.PathLike[str]) -> Arrays:
@@ -39,9 +42,21 @@ def load_arrays(path: str | os.PathLike[str]) -> Arrays:
 def save_arrays(path: str | os.PathLike[str], arrays: Mapping[str, NDArray[Any]]) -> None:
     """Write an .npz file, whole or not at all; the same arrays give the same bytes."""
     with whole_file(path) as temporary, zipfile.ZipFile(temporary, "w") as archive:
-        for name, array in arrays.items():  # numpy.savez would not take a tensor called "file"
-            with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as stream:
-                np.lib.format.write_array(stream, np.asanyarray(array), allow_pickle=False)
+        for name, array in arrays.items():
+            archive.writestr(_entry(name), _npy(array))
+
+
+def _entry(name: str) -> zipfile.ZipInfo:
+    """A zip entry that says nothing of time and machine; numpy.savez's depends on the Python version."""
+    entry = zipfile.ZipInfo(f"{name}.npy")
+    entry.create_system = UNIX
+    return entry
+
+
+def _npy(array: NDArray[Any]) -> bytes:
+    stream = io.BytesIO()
+    np.lib.format.write_array(stream, np.asanyarray(array), allow_pickle=False)
+    return stream.getvalue()
 
 
 def encode(buffers: Iterable[Buffer], arrays: Mapping[str, NDArray[Any]]) -> Arrays:

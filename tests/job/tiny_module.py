@@ -11,7 +11,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
-from epu.graph import Fixed, Graph, Node, Quantized, Tensor
+from epu.graph import Fixed, Graph, Node, Quantized, Tensor, TensorType
 from epu.reports import Peak
 from epu.simulator.instructions import Alu, Dma, Grid, Halt, Imm, Instruction, Load, Lrm, Ocm, Store, Wait
 from epu.simulator.machine import Machine
@@ -91,7 +91,7 @@ def tiny_model() -> onnx.ModelProto:
 def tiny_graph() -> Graph:
     """The typed graph."""
     code = Quantized("int8", (SCALE,), (0,))
-    types = {"x": Fixed(FRAC), "q": code, "d": Fixed(FRAC), "y": Fixed(FRAC)}
+    types: dict[str, TensorType] = {"x": Fixed(FRAC), "q": code, "d": Fixed(FRAC), "y": Fixed(FRAC)}
     nodes = [
         Node("quantize", "QuantizeLinear", ["x"], ["q"]),
         Node("dequantize", "DequantizeLinear", ["q"], ["d"]),
