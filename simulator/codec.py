@@ -6,7 +6,6 @@ import struct
 import types
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
-from functools import cache
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from epu.simulator.errors import ProgramError
@@ -23,7 +22,7 @@ def truncated(found: int, wanted: int) -> ProgramError:
 class Reader:
     """Walks through bytes and never past their end."""
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes | memoryview) -> None:
         self._data = memoryview(data)
         self._at = 0
 
@@ -55,11 +54,14 @@ Write = Callable[[bytearray, Any], None]
 Read = Callable[[Reader], Any]
 
 
-@cache
 def codec_of(kind: Any) -> tuple[Write, Read]:
     """(writer, reader) of values of a type: int, float, bool, str, bytes, tuple, union, dataclass."""
-    if kind in _SIMPLE:
-        return _SIMPLE[kind]
+    if kind not in _known:
+        _known[kind] = _build(kind)
+    return _known[kind]
+
+
+def _build(kind: Any) -> tuple[Write, Read]:
     if get_origin(kind) is tuple:
         item = get_args(kind)[0]
         return _integers() if item is int else _sequence(*codec_of(item))
@@ -81,7 +83,7 @@ def _read_text(reader: Reader) -> str:
         raise ProgramError(f"program data holds text that is not UTF-8 ({error.reason}). Compile again.") from None
 
 
-_SIMPLE: dict[Any, tuple[Write, Read]] = {
+_known: dict[Any, tuple[Write, Read]] = {
     int: (lambda out, value: out.extend(_INT.pack(value)), lambda reader: reader.unpack(_INT)),
     float: (lambda out, value: out.extend(_FLOAT.pack(value)), lambda reader: reader.unpack(_FLOAT)),
     bool: (lambda out, value: out.append(bool(value)), lambda reader: reader.take(1)[0] != 0),
