@@ -21,7 +21,8 @@ from epu.log import get_logger
 from epu.metrics import Tolerance
 from epu.raw_tensors import Arrays, decode, encode, load_arrays, write_raw
 from epu.reports import Peak, Performance, cycle_bars, io_table, module_table, performance_report, totals
-from epu.simulator.program import Program
+from epu.simulator.fixed_point import NUMPY_DTYPE
+from epu.simulator.program import Buffer, Program
 from epu.simulator.simulation import RunResult, simulate
 
 if TYPE_CHECKING:
@@ -263,13 +264,22 @@ def type_text(tensor_type: TensorType) -> str:
 
 def zeros(program: Program) -> Arrays:
     """An all-zero sample."""
-    return {each.name: np.zeros(each.shape, np.float32) for each in program.inputs}
+    return {each.name: np.zeros(each.shape, _sample_type(each)) for each in program.inputs}
 
 
 def sample_inputs(program: Program, graph: Graph) -> Arrays:
-    """A seeded normal sample: a third of the calibrated range is one standard deviation, clipped to the range."""
+    """A seeded sample: normal within the calibrated range, a third of it one standard deviation; integers are 0."""
     random = np.random.default_rng(SAMPLE_SEED)
-    return {each.name: _sample(random, each.shape, graph.tensor(each.name).range) for each in program.inputs}
+    arrays = zeros(program)
+    for name, array in arrays.items():
+        if array.dtype == np.float32:
+            arrays[name] = _sample(random, array.shape, graph.tensor(name).range)
+    return arrays
+
+
+def _sample_type(buffer: Buffer) -> np.dtype[Any]:
+    """What ONNX Runtime takes for the buffer."""
+    return np.dtype(np.float32) if buffer.decode.kind == "fx" else NUMPY_DTYPE[buffer.dtype]
 
 
 def _sample(

@@ -67,6 +67,11 @@ class OrtReference:
     def inputs(self) -> tuple[InputSpec, ...]:
         return tuple(_input_spec(each) for each in self._session.get_inputs())
 
+    def typed(self, inputs: Mapping[str, NDArray[Any]]) -> Tensors:
+        """The inputs with reals in the precision that the model declares; integers and unknown names as they are."""
+        reals = {each.name: each.dtype for each in self.inputs if each.dtype.kind == "f"}
+        return {name: np.asarray(array, reals.get(name)) for name, array in inputs.items()}
+
     def run(self, inputs: Mapping[str, NDArray[Any]]) -> Tensors:
         """Every node output of the model, and the inputs, by tensor name."""
         names = [each.name for each in self._session.get_outputs()]

@@ -76,9 +76,10 @@ def gather(
 ) -> Evidence:
     """Run ORT once, ISS and golden in the three modes, and compare every node output.
 
-    ``inputs`` are the model's inputs as ONNX Runtime takes them.
+    ``inputs`` are the model's inputs by name; reals of another precision become the type that ONNX Runtime takes.
     """
     reference = OrtReference(model, compiled.program.name)
+    inputs = reference.typed(inputs)
     raw = encode(compiled.program.inputs, inputs)
     ort = reference.run(inputs)
     yardstick = Yardstick(ort, TensorMap(model, compiled), ExactNodes(model, ort), tolerance)

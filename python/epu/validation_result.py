@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, overload
 
 from epu.comparison import Comparison
@@ -36,7 +37,7 @@ class ValidationResult(Sequence[Row]):
     rounding: str
     evidence: Evidence
 
-    @property
+    @cached_property
     def rows(self) -> list[Row]:
         return [*(each.row for each in self.evidence.comparisons), *self.evidence.output_rows]
 

@@ -6,17 +6,15 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 from click.testing import CliRunner, Result
-from tiny_module import FRAC, QUANTIZE, SHAPE, TinyModule, tiny_model, tiny_program
+from tiny_module import FRAC, QUANTIZE, SHAPE, TinyModule, tiny_model, tiny_program, use_module
 
 from epu.cli.group import epu
-from epu.graph import Graph
 
 pytest.importorskip("tvm", reason="the Relay door needs TVM")
 
@@ -37,16 +35,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     use_module(monkeypatch, TinyModule())
     return tmp_path
-
-
-def use_module(monkeypatch: pytest.MonkeyPatch, module: TinyModule) -> None:
-    def compile_graph(graph: Graph, machine: object, *, rounding: str, name: str) -> TinyModule:
-        assert graph.outputs == ["y"]
-        return module
-
-    fake = ModuleType("epu.compiler")
-    fake.compile_graph = compile_graph  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "epu.compiler", fake)
 
 
 def compile_tiny(*more: object) -> Result:

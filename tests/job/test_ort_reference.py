@@ -41,6 +41,12 @@ def test_input_specs() -> None:
     assert (spec.name, spec.shape, spec.dtype) == ("x", (3,), np.float32)
 
 
+def test_reals_take_the_declared_precision() -> None:
+    typed = OrtReference(small_model()).typed({"x": np.zeros(3), "other": np.zeros(1, np.int8)})
+    assert typed["x"].dtype == np.float32
+    assert typed["other"].dtype == np.int8
+
+
 def test_the_model_of_the_caller_is_left_alone() -> None:
     model = small_model()
     OrtReference(model)

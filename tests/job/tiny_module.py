@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import onnx
+import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
@@ -116,3 +119,15 @@ class TinyModule:
         quantized = np.clip(np.rint(inputs["x"] / 2**SHIFT), -128, 127).astype(np.int8)
         dequantized = forced.get("q", quantized).astype(np.int32) << SHIFT
         return {"q": quantized, "d": dequantized, "y": np.maximum(dequantized, 0)}
+
+
+def use_module(monkeypatch: pytest.MonkeyPatch, module: TinyModule) -> None:
+    """Have the compiler return ``module``."""
+
+    def compile_graph(graph: Graph, machine: object, *, rounding: str, name: str) -> TinyModule:
+        assert graph.outputs == ["y"]
+        return module
+
+    fake = ModuleType("epu.compiler")
+    fake.compile_graph = compile_graph  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "epu.compiler", fake)
