@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,8 @@ from epu.relay_passes.tvm_target import is_epu
 
 Method = Callable[..., Any]
 MARK = "_epu_hook"
+
+_kept = threading.local()
 
 
 def wrap(owner: Any, name: str, wrapper: Callable[[Method], Method]) -> None:
@@ -47,9 +50,10 @@ def partitions(build: Method) -> Method:
 
 
 def _partitioned(builder: Any, module: Any, params: Any) -> Any:
+    from epu.build_options import current
     from epu.relay_passes.partition import partition_for_epu
 
-    return partition_for_epu(module, params or getattr(builder, "epu_params", None))
+    return partition_for_epu(module, params or getattr(builder, "epu_params", None), current().exclude)
 
 
 def remembers_params(set_params: Method) -> Method:
@@ -78,19 +82,48 @@ def raises(method: Method) -> Method:
     return wrapped
 
 
-def _own_error() -> Exception | None:
-    import sys
+def compile_function(function: Any) -> Any:
+    """``relay.ext.epu``: runtime module of a Relay function, what TVM calls while it builds."""
+    try:
+        from epu.relay_passes.codegen import compile_function
 
-    codegen = sys.modules.get("epu.relay_passes.codegen")
-    return runtime.take_error() or (codegen.take_error() if codegen else None)
+        return compile_function(function)
+    except Exception as error:
+        _kept.error = error
+        raise
+
+
+def _own_error() -> Exception | None:
+    """The exception of this thread's last run or compilation."""
+    return runtime.last_error() or getattr(_kept, "error", None)
 
 
 def _forget_errors() -> None:
-    _own_error()
+    _kept.error = None
+    runtime.forget_error()
+
+
+def repairs_first(from_onnx: Method) -> Method:
+    """``from_onnx`` that repairs its converters before they are used."""
+
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        from epu.relay_passes import from_onnx_repairs
+
+        from_onnx_repairs.install()
+        return from_onnx(*args, **kwargs)
+
+    return wrapped
+
+
+def hook_from_onnx(relay: Any) -> None:
+    """Repair the ONNX importer wherever it can be taken from."""
+    for owner in (relay.frontend.onnx, relay.frontend):
+        wrap(owner, "from_onnx", repairs_first)
 
 
 def hook_builders(relay: Any) -> None:
-    """Hooks of everything that builds a Relay module."""
+    """Hooks of everything that builds a Relay module, and the code generator."""
+    tvm.register_func("relay.ext.epu", compile_function, override=True)
     wrap(relay.build_module.BuildModule, "build", partitions)
     wrap(relay.build_module.BuildModule, "optimize", partitions)
     wrap(relay.vm.VMCompiler, "set_params", remembers_params)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import threading
 from typing import Any
 
 from epu.graph import Graph
@@ -16,26 +15,9 @@ from epu.simulator.program import Program
 
 FAILED = "the EPU program failed; epu.last_error() has the reason"
 
-_kept = threading.local()
-
-
-def take_error() -> Exception | None:
-    """The exception of this thread's last compilation, once."""
-    error = getattr(_kept, "error", None)
-    _kept.error = None
-    return error
-
 
 def compile_function(function: Any) -> Any:
-    """Runtime module of a Relay function for the EPU (what TVM calls while it builds)."""
-    try:
-        return _compiled(function)
-    except Exception as error:
-        _kept.error = error
-        raise
-
-
-def _compiled(function: Any) -> Any:
+    """Runtime module of a Relay function for the EPU."""
     from epu.build_options import current
     from epu.compiler import compile_graph
 
@@ -77,6 +59,3 @@ def _result_types(function: Any) -> list[tuple[tuple[int, ...], str]]:
     kind = function.body.checked_type
     fields = kind.fields if isinstance(kind, tvm.ir.TupleType) else [kind]
     return [static_type("result", field) for field in fields]
-
-
-tvm.register_func("relay.ext.epu", compile_function, override=True)

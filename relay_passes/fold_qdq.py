@@ -18,8 +18,8 @@ def fold_qdq(drafts: list[Draft], outputs: Sequence[Operand]) -> list[Draft]:
     """DequantizeLinear(x…) → op → QuantizeLinear becomes QLinear-op where the float value has no other reader.
 
     The quantised draft takes the Quantize's place and covers what it replaced. A Dequantize with other readers stays
-    for those. Add, Mul, Concat, Conv, MatMul, Gemm and the average pools have a quantised form; layout operations and MaxPool work
-    on codes where the scales before and after are equal; the others stay.
+    for those. Add, Mul, Concat, Conv, MatMul, Gemm and the average pools have a quantised form; layout operations
+    and MaxPool work on codes where the scales before and after are equal; the others stay.
     """
     producers = {draft.root: draft for draft in drafts}
     readers = Counter(operand for draft in drafts for operand in {use.operand for use in draft.inputs})

@@ -20,29 +20,14 @@ qnn = relay.qnn.op
 
 
 def install() -> None:
-    """Repair what is broken in this TVM, and ``onnx.mapping`` where onnx is there."""
+    """Repair what is broken in this TVM, and ``onnx.mapping``."""
+    install_onnx_mapping()
     frontend = relay.frontend.onnx
-    _wrap_from_onnx(relay.frontend)
-    _wrap_from_onnx(frontend)
-    if "requantize" in inspect.getsource(frontend.QLinearConv):
+    if "requantize" in inspect.getsource(frontend.QLinearConv._impl_v10):
         return
     for name, convert in CONVERTERS.items():
         getattr(frontend, name)._impl_v10 = classmethod(convert)
     _repair_matmul(frontend)
-
-
-def _wrap_from_onnx(module: Any) -> None:
-    """``from_onnx`` that puts ``onnx.mapping`` back before it needs it."""
-    from_onnx = module.from_onnx
-    if hasattr(from_onnx, "_epu_hook"):
-        return
-
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
-        install_onnx_mapping()
-        return from_onnx(*args, **kwargs)
-
-    wrapped.__doc__, wrapped._epu_hook = from_onnx.__doc__, True  # type: ignore[attr-defined]
-    module.from_onnx = wrapped
 
 
 # --- operands

@@ -1,26 +1,30 @@
-"""What is installed into TVM, and when: one function per module of TVM, called when that module has been imported."""
+"""What is installed into TVM, and when: one function per module of TVM, called when that module has been imported.
+
+Any of our modules may be the one whose import brings TVM in and be incomplete itself, so what is installed here
+imports the rest of this folder when it is first used.
+"""
 
 from __future__ import annotations
 
 import sys
+from importlib import import_module
+
+PACKAGE = "epu.relay_passes"
 
 
 def after_tvm() -> None:
     """Targets "epu" and "llvm", and the function that exported libraries call."""
-    from epu.relay_passes import runtime, tvm_target
-
-    assert runtime.NAME
-    assert tvm_target.HOST
+    import_module(f"{PACKAGE}.tvm_target")
+    import_module(f"{PACKAGE}.runtime")
 
 
 def after_relay() -> None:
-    """Code generator, build hooks and the repaired ONNX converters."""
-    from epu.relay_passes import build_hooks, codegen, from_onnx_repairs
-    from epu.relay_passes.tvm_relay import relay
+    """Code generator, build hooks and the repaired ONNX importer."""
+    from epu.relay_passes import build_hooks
 
-    assert codegen.compile_function
+    relay = sys.modules["tvm.relay"]
     build_hooks.hook_builders(relay)
-    from_onnx_repairs.install()
+    build_hooks.hook_from_onnx(relay)
 
 
 def after_executor(name: str) -> None:

@@ -6,6 +6,7 @@ share a dequantize between two matches, nor say why it does not match.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,27 +51,27 @@ def _compiler(function: Any) -> str:
     return str(attrs["Compiler"]) if attrs and "Compiler" in attrs else ""
 
 
-def partition_for_epu(module: Any, params: dict[str, Any] | None = None) -> Any:
+def partition_for_epu(module: Any, params: dict[str, Any] | None = None, exclude: Collection[str] = ()) -> Any:
     """Module whose EPU nodes are in functions with ``Compiler="epu"``; all others stay as they were.
 
-    ``params`` are bound to ``main`` first. A partitioned module comes back unchanged.
+    ``params`` are bound to ``main`` first; ``exclude`` names nodes to leave on the host. A partitioned module comes
+    back unchanged.
     """
     if is_partitioned(module):
         return module
     module = prepare(module, params)
     try:
-        composed = _with_composites(module)
+        composed = _with_composites(module, exclude)
     except UserError:  # control flow or dynamic shapes: all of it is the host's, `placement` says why
         return module
-    return tvm.transform.Sequential(
-        [
-            relay.transform.InferType(),
-            relay.transform.AnnotateTarget([COMPILER], include_non_call_ops=False),
-            relay.transform.MergeCompilerRegions(),
-            relay.transform.PartitionGraph(),
-            relay.transform.InferType(),
-        ]
-    )(composed)
+    passes = [
+        relay.transform.InferType(),
+        relay.transform.AnnotateTarget([COMPILER], include_non_call_ops=False),
+        relay.transform.MergeCompilerRegions(),
+        relay.transform.PartitionGraph(),
+        relay.transform.InferType(),
+    ]
+    return tvm.transform.Sequential(passes)(composed)
 
 
 def prepare(module: Any, params: dict[str, Any] | None = None) -> Any:
@@ -82,21 +83,31 @@ def prepare(module: Any, params: dict[str, Any] | None = None) -> Any:
     return tvm.transform.Sequential(passes)(module)
 
 
-def placement(module: Any, params: dict[str, Any] | None = None) -> list[Placement]:
-    """One row per node of the module, partitioned or not: where it runs or would run, and why not on the EPU."""
-    rows = [row for function in epu_functions(module).values() for row in _rows(function)]
-    if is_partitioned(module):
-        return rows + _rows(relay.transform.InferType()(module)["main"])
-    return _rows(prepare(module, params)["main"])
+def placement(
+    module: Any,
+    params: dict[str, Any] | None = None,
+    exclude: Collection[str] = (),
+    *,
+    calibrated: bool = True,
+) -> list[Placement]:
+    """One row per node of the module: where it runs, or would run if partitioned, and why not on the EPU.
+
+    ``calibrated=False`` is what ``relay.build`` knows: no ranges but those that scales give.
+    """
+    functions = epu_functions(module)
+    if not functions:
+        return _rows(prepare(module, params)["main"], exclude, calibrated)
+    inside = [row for function in functions.values() for row in _rows(function, (), True)]
+    return inside + _rows(relay.transform.InferType()(module)["main"], exclude, False)
 
 
-def _rows(function: Any) -> list[Placement]:
+def _rows(function: Any, exclude: Collection[str], calibrated: bool) -> list[Placement]:
     try:
         view = view_function(function)
     except UserError as error:
         return [_host_row("main", "function", error)]
     found = recognise(view)
-    refusals = refused(view, found)
+    refusals = refused(view, found, exclude, calibrated)
     names = draft_names(found.drafts)
     own = [draft for draft in found.drafts if not _is_epu_call(draft)]
     return [_row(names[draft], draft, refusals.get(draft)) for draft in own]
@@ -118,14 +129,15 @@ def _host_row(name: str, op: str, error: UserError) -> Placement:
     return Placement(name, op, "host", reason, remedy)
 
 
-def refused(view: View, found: Recognised) -> dict[Draft, UserError]:
+def refused(view: View, found: Recognised, exclude: Collection[str], calibrated: bool) -> dict[Draft, UserError]:
     """Drafts that stay on the host, each with the error that says why."""
     refusals: dict[Draft, UserError] = {
         draft: found.refusals[draft.root] for draft in found.drafts if draft.root in found.refusals
     }
     graph = build_graph(view, found, "main", {})
     names = draft_names(found.drafts)
-    of_limits = limits.refusals(graph, [names[draft] for draft in refusals])
+    on_host = {names[draft] for draft in refusals}
+    of_limits = limits.refusals(graph, on_host, excluded=exclude, calibrated=calibrated)
     refusals.update({draft: of_limits[name] for draft, name in names.items() if name in of_limits})
     return refusals
 
@@ -133,12 +145,12 @@ def refused(view: View, found: Recognised) -> dict[Draft, UserError]:
 # --- composites
 
 
-def _with_composites(module: Any) -> Any:
+def _with_composites(module: Any, exclude: Collection[str]) -> Any:
     """``main`` with each node of the EPU as one composite function."""
     function = module["main"]
     view = view_function(function)
     found = recognise(view)
-    on_host = refused(view, found)
+    on_host = refused(view, found, exclude, calibrated=False)
     rebuilt = _Rebuilt({source.origin: source.origin for source in view.inputs})
     for draft in found.drafts:
         if draft.root.origin is not None and draft not in on_host:

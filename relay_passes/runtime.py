@@ -20,16 +20,13 @@ _programs: dict[str, Program] = {}  # by content: symbols repeat between models
 _kept = threading.local()
 
 
-def take_error() -> Exception | None:
-    """The exception of this thread's last run, once."""
-    error = last_error()
-    _kept.error = None
-    return error
-
-
 def last_error() -> Exception | None:
     """The exception of this thread's last run, for callers that run built modules without TVM's executors."""
     return getattr(_kept, "error", None)
+
+
+def forget_error() -> None:
+    _kept.error = None
 
 
 def run(digest: str, blob: str, num_inputs: int, *arrays: Any) -> int:

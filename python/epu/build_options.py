@@ -1,8 +1,8 @@
-"""For which machine and with which rounding ``relay.build(..., target="epu")`` compiles."""
+"""For which machine and with which rounding and exclusions ``relay.build(..., target="epu")`` compiles."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -20,10 +20,11 @@ def _default_machine() -> Machine:
 
 @dataclass(frozen=True)
 class BuildOptions:
-    """Machine and rounding of a build."""
+    """Machine, rounding, and nodes to leave on the host."""
 
     machine: Machine = field(default_factory=_default_machine)
     rounding: str = "exact"
+    exclude: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.rounding not in ROUNDINGS:
@@ -39,10 +40,12 @@ def current() -> BuildOptions:
 
 
 @contextmanager
-def config(hw_config: HWConfig | Machine | None = None, *, rounding: str = "exact") -> Iterator[BuildOptions]:
+def config(
+    hw_config: HWConfig | Machine | None = None, *, rounding: str = "exact", exclude: Iterable[str] = ()
+) -> Iterator[BuildOptions]:
     """Build for this hardware within the block: ``with epu.config(HWConfig(product="QC-N")): relay.build(...)``."""
     machine = hw_config.machine if isinstance(hw_config, HWConfig) else hw_config
-    token = _current.set(BuildOptions(machine or _default_machine(), rounding))
+    token = _current.set(BuildOptions(machine or _default_machine(), rounding, tuple(exclude)))
     try:
         yield current()
     finally:

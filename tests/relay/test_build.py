@@ -155,7 +155,12 @@ def test_host_nodes_between_epu_nodes(fake: FakeCompiler) -> None:
     assert fake.runs == 2
 
 
-IMPORT_ORDERS = ("import epu, tvm", "import tvm, epu", "import tvm\nfrom tvm import relay\nimport epu")
+IMPORT_ORDERS = (
+    "import epu, tvm",
+    "import tvm\nfrom tvm import relay\nimport epu",
+    "import epu.relay_passes.import_onnx, tvm",
+    "import epu.relay_passes.codegen, epu.relay_passes.runtime, tvm",
+)
 CHECK = """
 from tvm import relay
 assert tvm.target.Target("epu").keys[0] == "epu"
