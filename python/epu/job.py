@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -48,6 +48,7 @@ class ChimeraJob:
     ``onnx`` is the path of a quantised model, ``trange_file`` its .tranges file (``epu.quadric_quantize`` writes both);
     ``rounding`` is "exact" or "ort", which repeats ONNX Runtime's float32 rounding. ``validate_iss`` makes
     ``compile`` refuse at once a model that ONNX Runtime cannot load; validation itself is always possible.
+    ``shapes`` fixes dynamic inputs.
     After ``compile``: ``program``, ``graph``, ``seconds`` per stage, ``gmacs``, and ``print(job)``.
 
     Raises ConfigError for an argument outside its limits, UserError for a file or a model that cannot be compiled.
@@ -62,6 +63,7 @@ class ChimeraJob:
         custom_ops: str | os.PathLike[str] | None = None,
         validate_iss: bool = False,
         rounding: str = "exact",
+        shapes: Mapping[str, Sequence[int]] | None = None,
         run_directory: str | os.PathLike[str] | None = None,
     ) -> None:
         _require("target_lang", target_lang, TARGET_LANGS)
@@ -72,6 +74,7 @@ class ChimeraJob:
         self.hw_config = hw_config or HWConfig()
         self.trange_file = trange_file
         self.validate_iss = validate_iss
+        self.shapes = shapes
         self.rounding = rounding
         self.module_name = self.hw_config.module_name(Path(self.onnx_file).stem)
         self.run_directory = Path(run_directory or Path(RUN_FOLDER) / self.module_name)
@@ -196,7 +199,7 @@ class ChimeraJob:
         from epu.ranges import load_ranges
 
         with self._stage("onnx_ingest"):
-            model = self._model = load_model(self.onnx_file)
+            model = self._model = load_model(self.onnx_file, shapes=self.shapes)
             ranges = load_ranges(self.trange_file) if self.trange_file is not None else None
             log.info("Numerical ranges provided" if ranges is not None else "No numerical ranges provided")
             if self.validate_iss:

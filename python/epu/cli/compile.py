@@ -7,26 +7,33 @@ from typing import Any
 
 import click
 
-from epu.cli.options import PATH, ROUNDING, TRANGES, hardware, hardware_options
+from epu.cli.options import PATH, ROUNDING, SHAPES, TRANGES, hardware, hardware_options, parse_shapes
 from epu.files import write_bytes
 
 
 @click.command("compile")
 @click.argument("model", type=PATH)
 @TRANGES
+@SHAPES
 @hardware_options
 @ROUNDING
 @click.option("-o", "--output", type=PATH, required=True, metavar="DIR", help="Folder of the program and its listing.")
 @click.option("--json", "json_path", type=PATH, help="Write the compile report here.")
 def command(
-    model: Path, tranges: Path | None, rounding: str, output: Path, json_path: Path | None, **hw_options: Any
+    model: Path,
+    tranges: Path | None,
+    shapes: tuple[str, ...],
+    rounding: str,
+    output: Path,
+    json_path: Path | None,
+    **hw_options: Any,
 ) -> None:
     """Compile the quantised model MODEL; writes DIR/<module name>.epu and its listing .lst."""
     hw_config = hardware(hw_options)
     from epu.job import ChimeraJob
     from epu.reports import to_json
 
-    job = ChimeraJob(model, hw_config, tranges, rounding=rounding)
+    job = ChimeraJob(model, hw_config, tranges, rounding=rounding, shapes=parse_shapes(shapes))
     job.compile()
     report = to_json(job.report())
     paths = job.save(output)

@@ -27,6 +27,9 @@ HARDWARE = (
     click.option("--num-cores", type=int, default=1, show_default=True, help="Number of cores."),
 )
 
+SHAPES = click.option(
+    "--shape", "shapes", multiple=True, metavar="NAME=1,3,224,224", help="Fix a dynamic input; repeatable."
+)
 TRANGES = click.option("--tranges", type=PATH, help="Ranges of the float tensors, as epu quantize writes them.")
 ROUNDING = click.option(
     "--rounding", type=click.Choice(ROUNDINGS), default="exact", show_default=True, help="ort: as ONNX Runtime rounds."

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from epu.cli.options import PATH, parse_shapes
+from epu.cli.options import PATH, SHAPES, parse_shapes
 from epu.errors import UserError
 
 
@@ -15,7 +15,7 @@ from epu.errors import UserError
 @click.option("-o", "--output", type=PATH, required=True, metavar="DIR", help="Folder of the files written.")
 @click.option("--calib", type=PATH, help="Samples: an .npz file, one array per input, samples on a new first axis.")
 @click.option("--synthetic", type=click.IntRange(min=1), metavar="N", help="Calibrate with N random samples.")
-@click.option("--shape", "shapes", multiple=True, metavar="NAME=1,3,224,224", help="Fix a dynamic input; repeatable.")
+@SHAPES
 @click.option("--format", "layout", type=click.Choice(["qoperator", "qdq"]), default="qoperator", show_default=True)
 @click.option("--per-channel", is_flag=True, help="One weight scale per output channel.")
 @click.option("--exclude", multiple=True, metavar="NODE_OR_OP", help="Keep a node or an op type float; repeatable.")

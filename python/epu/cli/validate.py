@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from epu.cli.options import PATH, ROUNDING, TRANGES, hardware, hardware_options
+from epu.cli.options import PATH, ROUNDING, SHAPES, TRANGES, hardware, hardware_options, parse_shapes
 from epu.cli.terminal import progress_bar
 from epu.files import write_bytes
 
@@ -17,6 +17,7 @@ GATE_FAILED = 1
 @click.command("validate")
 @click.argument("model", type=PATH)
 @TRANGES
+@SHAPES
 @hardware_options
 @ROUNDING
 @click.option("--inputs", type=PATH, help="An .npz file with one array per input; without it a seeded sample.")
@@ -33,6 +34,7 @@ GATE_FAILED = 1
 def command(
     model: Path,
     tranges: Path | None,
+    shapes: tuple[str, ...],
     rounding: str,
     inputs: Path | None,
     rtol: float,
@@ -49,7 +51,7 @@ def command(
     from epu.job import ChimeraJob
     from epu.reports import to_json
 
-    job = ChimeraJob(model, hw_config, tranges, validate_iss=True, rounding=rounding)
+    job = ChimeraJob(model, hw_config, tranges, validate_iss=True, rounding=rounding, shapes=parse_shapes(shapes))
     job.compile()
     with progress_bar() as progress:
         result = job.validate_ort_iss(inputs, rtol=rtol, atol=atol, progress=progress)
