@@ -6,6 +6,8 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from epu.graph import Fixed, Integer, Quantized
 from epu.metrics import END_TO_END, ISOLATED, SEGMENT, Tolerance, compare, dtype_name, passes
@@ -150,3 +152,24 @@ def test_gates() -> None:
     assert not passes(one, Integer("int64"), ISOLATED, 0.0)
     assert passes(one, Fixed(24), SEGMENT, 120.0)
     assert not passes(one, Fixed(24), SEGMENT, 119.9)
+
+
+@given(st.lists(st.tuples(st.integers(-128, 127), st.integers(-128, 127)), min_size=1, max_size=30), st.integers(0, 9))
+def test_every_number_against_plain_loops(pairs: list[tuple[int, int]], tenths: int) -> None:
+    row = compare(*np.array(pairs, np.int8).T, INT8, Tolerance(tenths / 10, -1))
+    errors = [abs(a - b) for a, b in pairs]
+    peak = max(abs(a) for a, _ in pairs)
+    assert row["Bitwise Mismatches"] == sum(error > 0 for error in errors)
+    assert row["Max Abs Err"] == max(errors)
+    assert errors[row["Max Abs Err Loc"][0]] == max(errors)
+    assert row["RMSE"] == pytest.approx(math.sqrt(math.fsum(error**2 for error in errors) / len(errors)))
+    assert row["Mismatches Above Tol"] == sum(error > tenths / 10 * peak for error in errors)
+
+
+@given(st.integers(-(2**31), 2**31 - 1), st.integers(-40, 40), st.integers(0, 40))
+def test_a_fixed_point_value_is_its_own_reference_unless_float32_cannot_hold_it(raw: int, off: int, frac: int) -> None:
+    ort = np.array([raw / 2**frac], np.float64)
+    other = min(max(raw + off, -(2**31)), 2**31 - 1)
+    row = compare(ort, np.array([other], np.int32), Fixed(frac))
+    assert row["Max Abs Err / ε"] == abs(other - raw)
+    assert row["Max Abs Err"] == abs(other - raw) / 2**frac
