@@ -42,7 +42,7 @@ def _refused_once(graph: Graph, calibrated: bool) -> Refusals:
     unranged = set() if calibrated else {name for name in graph.inputs if isinstance(graph.tensors[name].type, Float)}
     found = {}
     for node in recognise_unary_tables(graph).nodes:
-        error = _unranged_input(node, unranged) or _integer_tensor(node, graph) or _broken_limit(node, graph)
+        error = _integer_tensor(node, graph) or _broken_limit(node, graph) or _unranged_input(node, unranged)
         found.update({} if error is None else {node.name: error})
     return found
 
