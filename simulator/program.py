@@ -82,11 +82,27 @@ class Tap:
 
 
 @dataclass(frozen=True)
+class Derived:
+    """A tensor the program never holds, because it is a function of 8-bit codes that a table has swallowed.
+
+    At the end of kernel number ``kernel`` it is ``table[code - low]`` for each code of that kernel's input ``source``.
+    """
+
+    tensor: str
+    kernel: int
+    source: str
+    table: tuple[int, ...]
+    low: int
+    decode: Decode = Decode()
+
+
+@dataclass(frozen=True)
 class DebugMap:
     """What the code means; never changes what it does."""
 
     kernels: tuple[KernelSpan, ...] = ()
     taps: tuple[Tap, ...] = ()
+    derived: tuple[Derived, ...] = ()
 
     def node_at(self, pc: int) -> str:
         """ONNX node names of the kernel at ``pc``, empty where unknown."""

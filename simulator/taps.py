@@ -9,7 +9,7 @@ import numpy as np
 from epu.simulator.fixed_point import NUMPY_DTYPE
 from epu.simulator.instruction import Instruction
 from epu.simulator.memory import Array
-from epu.simulator.program import Decode, KernelSpan, Program, Tap
+from epu.simulator.program import Decode, Derived, KernelSpan, Program, Tap
 
 
 class TapRecorder:
@@ -22,6 +22,9 @@ class TapRecorder:
         self.tensors: dict[str, Array] = {}
         self.decodes: dict[str, Decode] = {}
         self._taps: dict[int, list[Tap]] = {}
+        self._derived: dict[int, list[Derived]] = {}
+        for derived in program.debug.derived:
+            self._derived.setdefault(derived.kernel, []).append(derived)
         for tap in program.debug.taps:
             self._taps.setdefault(tap.pc, []).append(tap)
 
@@ -35,6 +38,11 @@ class TapRecorder:
         for buffer in span.outputs:
             self.tensors[buffer.name] = state.read(buffer)
             self.decodes[buffer.name] = buffer.decode
+        for derived in self._derived.get(index, ()):
+            codes = state.read(next(buffer for buffer in span.inputs if buffer.name == derived.source))
+            table = np.array(derived.table, np.int32)
+            self.tensors[derived.tensor] = table[codes.astype(np.int64) - derived.low]
+            self.decodes[derived.tensor] = derived.decode
 
     def _record(self, tap: Tap, state: Any) -> None:
         tensor = self.tensors.get(tap.tensor)

@@ -154,10 +154,8 @@ class _Emitter:
             self.padded(nest)
         elif not self.is_lrm(target) or (nest.value[0] == "load" and "lrm" not in spaces):
             self.transfer(nest, sources[0])
-        elif nest.of_kind("ring"):
-            self.mac(nest)
-        elif nest.fold and self.is_product(nest):
-            self.mac_local(nest)
+        elif self.is_product(nest):
+            self.mac_local(nest) if spaces == {"lrm"} else self.mac(nest)
         elif nest.fold:
             self.reduce(nest)
         else:
@@ -325,7 +323,8 @@ class _Emitter:
         left, right = self.factors(nest)
         if not self.is_lrm(left.buffer):
             left, right = right, left
-        grid, (ring,) = self.grid(nest), nest.of_kind("ring")
+        grid = self.grid(nest)
+        ring = next(iter(nest.of_kind("ring")), Loop(0, 1, "ring"))
         in_acc, in_a = _variables(nest.target), _variables(left)
         local = nest.of_kind("local")
         m = tuple(loop for loop in local if loop.var in in_acc and loop.var in in_a)

@@ -73,18 +73,15 @@ def _lower_sat(dtype: str, x: Expr) -> Expr:
 
 def register() -> None:
     """Make the intrinsics known to TVM. Idempotent within a process."""
-    from tvm.ir import register_intrin_lowering, register_op_attr
-    from tvm.ir import _ffi_api as ir_api
-
     known = set(tvm.ir.Op.list_op_names())
     for name, lower in _LOWERINGS.items():
         full = _PREFIX + name
         if full in known:
             continue
-        ir_api.RegisterOp(full, f"EPU array operation {name}; see docs/isa.md")
-        register_op_attr(full, "TCallEffectKind", tir.IntImm("int32", _PURE))
-        register_op_attr(full, "TScriptPrinterName", "epu_" + name)
-        register_intrin_lowering(full, target="default", f=lower)
+        tvm.ir._ffi_api.RegisterOp(full, f"EPU array operation {name}; see docs/isa.md")
+        tvm.ir.register_op_attr(full, "TCallEffectKind", tir.IntImm("int32", _PURE))
+        tvm.ir.register_op_attr(full, "TScriptPrinterName", "epu_" + name)
+        tvm.ir.register_intrin_lowering(full, target="default", f=lower)
 
 
 register()

@@ -28,7 +28,8 @@ class Kernel:
 
     ``axes`` names the axis of each dimension of every stage and array parameter; ``stages`` lists the stages, producers
     first, the main output last; ``reduced`` the reduction axes of a stage; ``padded`` stages live in OCM; ``broadcast``
-    parameters are read by the Mac's bus straight from OCM; ``observed`` stages are recorded where they lie.
+    parameters are read by the Mac's bus straight from OCM; ``observed`` stages are recorded where they lie;
+    ``gathers`` are stages that only move OCM values into LRM.
     """
 
     family: str
@@ -41,6 +42,7 @@ class Kernel:
     reduced: dict[str, tuple[str, ...]] = field(default_factory=dict)
     padded: frozenset[str] = frozenset()
     broadcast: frozenset[str] = frozenset()
+    gathers: frozenset[str] = frozenset()
     observed: tuple[str, ...] = ()
     macs: int = 0
 

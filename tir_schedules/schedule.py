@@ -24,6 +24,8 @@ class _Scheduler:
     def __init__(self, kernel: Kernel, tiling: Tiling) -> None:
         self.kernel, self.tiling = kernel, tiling
         self.sch = tir.Schedule(kernel.prim_func())
+        self.loop_axes: dict[str, list[tuple[Any, str]]] = {}  # annotated loops of a block, with their axes
+        self.late: dict[str, list[tuple[Any, tuple[str, ...]]]] = {}  # inputs placed inside a reduction's steps
         self.positions = {
             part: {axis: k for k, axis in enumerate(a for a, cut in tiling.items() if getattr(cut, part) > 1)}
             for part in ("row", "col")
@@ -41,9 +43,10 @@ class _Scheduler:
             sch.reverse_compute_at(block, attach, preserve_unit_loops=True)
             self.cut(block, kernel.axes[name])
         self.read_inputs(attach)
+        placed_late = {str(sch.get(block).name_hint) for blocks in self.late.values() for block, _ in blocks}
         for name in kernel.stages:
-            if name not in kernel.padded:
-                self.cut_stage(name, attach)
+            if name not in kernel.padded and name not in placed_late:
+                self.cut_stage(name)
         return sch.mod
 
     def place_store(self, block: Any, axes: tuple[str, ...]) -> Any:
@@ -64,9 +67,24 @@ class _Scheduler:
             return
         if name not in self.kernel.outputs:
             self.sch.set_scope(block, 0, LRM)
+        if self.inside_reduction(name):
+            reader = next(stage for stage in self.kernel.stages if self.reads(stage, self.buffer(name)))
+            self.late.setdefault(reader, []).append((block, self.kernel.axes[name]))
+            return
         self.sch.compute_at(block, attach, preserve_unit_loops=True)
         if name in self.kernel.observed:
             self.sch.annotate(block, TAP_KEY, name)
+
+    def inside_reduction(self, name: str) -> bool:
+        """Whether a gathered stage is consumed by a reduction whose axes the sequencer steps."""
+        if name not in self.kernel.gathers:
+            return False
+        stepped = {axis for axis, cut in self.tiling.items() if cut.step > 1}
+        return any(stepped & set(axes) & set(self.kernel.axes[name]) for axes in self.kernel.reduced.values())
+
+    def buffer(self, name: str) -> str:
+        """Name of the buffer that a stage writes."""
+        return str(self.sch.get(self.sch.get_block(name)).writes[0].buffer.name)
 
     def read_inputs(self, attach: Any) -> None:
         for param in self.kernel.params:
@@ -74,53 +92,40 @@ class _Scheduler:
                 self.read_input(param.name, attach)
 
     def read_input(self, name: str, attach: Any) -> None:
-        reader = next((stage for stage in self.kernel.stages if self.reads(stage, name)), None)
-        if reader is None or reader in self.kernel.padded:
+        """Bring a parameter into LRM for its readers, unless a stage gathers it itself."""
+        kernel, axes = self.kernel, self.kernel.axes[name]
+        readers = [stage for stage in kernel.stages if self.reads(stage, name)]
+        if not readers or readers[0] in kernel.padded or readers[0] in kernel.gathers:
             return
-        axes = self.kernel.axes[name]
-        if self.is_copy(reader):
+        block = self.sch.cache_read(self.sch.get_block(readers[0]), name, LRM)
+        reduced = kernel.reduced.get(readers[0], ())
+        if any(self.tiling.get(axis, Cut()).step > 1 for axis in axes if axis in reduced):
+            self.late.setdefault(readers[0], []).append((block, axes))
             return
-        block = self.sch.cache_read(self.sch.get_block(reader), name, LRM)
-        stepped = any(self.tiling.get(axis, Cut()).step > 1 for axis in axes)
-        reduced = self.kernel.reduced.get(reader, ())
-        if any(self.tiling[axis].step > 1 for axis in axes if axis in reduced):
-            self.pending = (block, axes)
-            self.cut_later = getattr(self, "cut_later", {})
-            self.cut_later[reader] = (block, axes)
-            return
-        if stepped:
+        if any(self.tiling.get(axis, Cut()).step > 1 for axis in axes):
             self.sch.compute_at(block, attach, preserve_unit_loops=True)
         self.cut(block, axes)
 
     def reads(self, stage: str, name: str) -> bool:
         return any(region.buffer.name == name for region in self.sch.get(self.sch.get_block(stage)).reads)
 
-    def is_copy(self, stage: str) -> bool:
-        """Whether the stage itself is a plain move from OCM into LRM (a gathered patch)."""
-        return type(self.sch.get(self.sch.get_block(stage)).body.value).__name__ == "BufferLoad" and stage in getattr(
-            self.kernel, "gathers", ()
-        )
-
-    def cut_stage(self, name: str, attach: Any) -> None:
+    def cut_stage(self, name: str) -> None:
         """Cut a stage's own loops; a reduction gets its initial value in a nest of its own."""
         sch, kernel = self.sch, self.kernel
         block = sch.get_block(name)
         reduced = kernel.reduced.get(name, ())
         steps = self.cut(block, (*kernel.axes[name], *reduced), inside=reduced)
-        later = getattr(self, "cut_later", {}).get(name)
-        if later is not None:
-            sch.compute_at(later[0], steps[-1], preserve_unit_loops=True)
-            self.cut(later[0], later[1])
+        for late, axes in self.late.get(name, ()):  # what a reduction reads step by step
+            sch.compute_at(late, steps[-1], preserve_unit_loops=True)
+            self.cut(late, axes)
         if not reduced:
             return
-        count = len(kernel.axes[name]) + len(reduced)
-        own = [loop for loop in sch.get_loops(block) if LOOP_KEY in sch.get(loop).annotations]
-        spatial = [loop for loop, axis in self.loop_axes[name] if axis not in reduced]
+        own = self.loop_axes[name]
+        spatial = [loop for loop, axis in own if axis not in reduced]
         kinds = [str(sch.get(loop).annotations[LOOP_KEY]) for loop in spatial]
-        initial = sch.decompose_reduction(block, steps[0] if steps else own[0])
+        initial = sch.decompose_reduction(block, steps[0] if steps else own[0][0])
         for loop, kind in zip(sch.get_loops(initial)[len(sch.get_loops(initial)) - len(kinds) :], kinds):
             sch.annotate(loop, LOOP_KEY, kind)
-        del count
 
     def cut(self, block: Any, axes: tuple[str, ...], steps: bool = False, inside: tuple[str, ...] = ()) -> list[Any]:
         """Split the block's own loops by the tiling, order them, annotate them; returns its step loops."""
@@ -151,6 +156,5 @@ class _Scheduler:
         for _, _, kind, loop, _ in parts:
             if kind != "step":
                 sch.annotate(loop, LOOP_KEY, kind)
-        self.loop_axes = getattr(self, "loop_axes", {})
         self.loop_axes[str(sch.get(block).name_hint)] = [(loop, axis) for _, _, kind, loop, axis in parts if kind != "step"]
         return [*unit, *(loop for _, _, kind, loop, _ in parts if kind == "step")]

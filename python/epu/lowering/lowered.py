@@ -1,0 +1,56 @@
+"""What lowering delivers: a kernel, and what each of its parameters stands for in this node."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from numpy.typing import NDArray
+
+from epu.graph import Graph, Node, Quantized, Tensor
+from epu.operators.row import output_tensor, quantized, required
+
+if TYPE_CHECKING:
+    from epu.tir_schedules.kernel import Kernel
+
+
+@dataclass
+class Lowered:
+    """A node's kernel with its operands by parameter name.
+
+    ``inputs`` and ``outputs`` name graph tensors, ``constants`` and ``scalars`` hold values. ``observed``: stage → tensor.
+    ``derived``: tensor → (source tensor, its value for each raw code of the source from the lowest).
+    """
+
+    node: Node
+    kernel: Kernel
+    inputs: dict[str, str]
+    outputs: dict[str, str]
+    constants: dict[str, NDArray[Any]] = field(default_factory=dict)
+    scalars: dict[str, int] = field(default_factory=dict)
+    observed: dict[str, str] = field(default_factory=dict)
+    derived: dict[str, tuple[str, NDArray[Any]]] = field(default_factory=dict)
+
+
+def operand(node: Node, graph: Graph, index: int) -> Tensor:
+    return required(node, graph, index)
+
+
+def result(node: Node, graph: Graph) -> Tensor:
+    return output_tensor(node, graph)
+
+
+def dtype_of(tensor: Tensor) -> str:
+    """NumPy name of the tensor's raw integers."""
+    return tensor.type.dtype if isinstance(tensor.type, Quantized) else "int32"
+
+
+def zero_of(tensor: Tensor) -> int:
+    return quantized(tensor).zero_point[0]
+
+
+def bind_arrays(graph: Graph, names: dict[str, str]) -> tuple[dict[str, str], dict[str, NDArray[Any]]]:
+    """Split operands into graph tensors and constants."""
+    variable = {param: name for param, name in names.items() if graph.tensors[name].data is None}
+    fixed = {param: graph.tensors[name].data for param, name in names.items() if param not in variable}
+    return variable, fixed  # type: ignore[return-value]

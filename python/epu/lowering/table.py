@@ -1,0 +1,53 @@
+"""Op → lowering. Views share their input's bytes and have no kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from epu.errors import UnsupportedNode
+from epu.graph import Graph, Node
+from epu.lowering import linear, pointwise, rows
+from epu.lowering.lowered import Lowered
+
+Lowering = Callable[[Node, Graph, str], Lowered]
+
+VIEWS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout"})
+
+LOWERINGS: dict[str, Lowering] = {
+    "QLinearMatMul": linear.lower_matmul,
+    "QGemm": linear.lower_gemm,
+    "QLinearConv": linear.lower_conv,
+    "QLinearAdd": pointwise.lower_qlinear_add,
+    "QLinearMul": pointwise.lower_qlinear_mul,
+    "QuantizedUnary": pointwise.lower_quantized_unary,
+    "QuantizeLinear": pointwise.lower_quantize,
+    "DequantizeLinear": pointwise.lower_dequantize,
+    "Add": pointwise.lower_sum,
+    "Sub": pointwise.lower_sum,
+    "Mul": pointwise.lower_product,
+    "Div": pointwise.lower_divide,
+    "Pow": pointwise.lower_square,
+    "Relu": pointwise.lower_relu,
+    "Clip": pointwise.lower_clip,
+    "HardSigmoid": pointwise.lower_hard_sigmoid,
+    "SoftmaxInt8": rows.lower_softmax_int8,
+    "Softmax": rows.lower_softmax,
+    "LayerNormalization": rows.lower_layer_norm,
+    "LayerNormDecomposed": rows.lower_layer_norm,
+    "ReduceMean": rows.lower_mean,
+    "GlobalAveragePool": rows.lower_mean,
+    "QLinearGlobalAveragePool": rows.lower_mean,
+    "MaxPool": rows.lower_max_pool,
+    "Transpose": rows.lower_transpose,
+}
+
+
+def lower(node: Node, graph: Graph, rounding: str) -> Lowered:
+    """The kernel and operands of a node. Raises UnsupportedNode where no kernel fits it."""
+    if node.op not in LOWERINGS:
+        known = ", ".join(sorted(LOWERINGS))
+        raise UnsupportedNode(
+            f"ONNX node '{node.name}' ({node.op}): the EPU has no kernel for this operator yet. Kernels: {known}. "
+            "Leave the node on the host (relay.build) or cut the model before it (epu cut)."
+        )
+    return LOWERINGS[node.op](node, graph, rounding)

@@ -1,0 +1,73 @@
+"""Kernel → instructions: the largest tiles whose LRM fits. Identical kernels on the same machine are done once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Union
+
+from epu.simulator.errors import CapacityError
+from epu.simulator.elementwise import Alu
+from epu.simulator.instruction import Instruction
+from epu.simulator.machine import Machine
+from epu.simulator.operands import Imm, Ocm
+from epu.simulator.transfers import Dma
+
+from .emit import KernelCode, ParamDma, ParamOcm, ScalarImm, emit
+from .kernel import Kernel
+from .nest import read_schedule
+from .schedule import schedule
+
+BUDGETS = (64, 48, 32, 24, 16, 8, 4, 2, 1)
+_DONE: dict[tuple[Any, ...], KernelCode] = {}
+
+
+def compile_kernel(kernel: Kernel, machine: Machine) -> KernelCode:
+    """Instructions with all array parameters in OCM. Raises CapacityError where no tiling fits the LRM."""
+    key = (kernel.key, machine)
+    if key not in _DONE:
+        _DONE[key] = _fit(kernel, machine)
+    return _DONE[key]
+
+
+def _fit(kernel: Kernel, machine: Machine) -> KernelCode:
+    placement = {param.name: "ocm" for param in kernel.arrays}
+    problem = None
+    for budget in BUDGETS:
+        code = read_schedule(schedule(kernel, machine, budget))
+        try:
+            return emit(code, placement, machine)
+        except CapacityError as error:
+            problem = error
+    raise CapacityError(f"kernel {kernel.family}: {problem}") from problem
+
+
+@dataclass(frozen=True)
+class Link:
+    """Where a kernel's parameters lie in OCM (by name, "" is its scratch), and the values of its scalars."""
+
+    base: dict[str, int]
+    scalars: dict[str, int]
+
+    def link(self, instruction: Instruction) -> Instruction:
+        """The instruction with addresses and immediates filled in."""
+        if isinstance(instruction, ParamDma):
+            raise NotImplementedError("kernels stage nothing from external memory; the planner does")
+        changes: dict[str, Any] = {}
+        for name, value in vars(instruction).items():
+            found = self._resolve(value)
+            if found is not value:
+                changes[name] = found
+        if isinstance(instruction, Alu) and changes.get("d") == Imm(0):
+            changes["d"] = None
+        return replace(instruction, **changes) if changes else instruction
+
+    def _resolve(self, value: Any) -> Union[Ocm, Imm, Any]:
+        if isinstance(value, ParamOcm):
+            base = self.base[value.param] + value.addr
+            return Ocm(base, value.dtype, value.row_strides, value.col_strides, value.strides)
+        if isinstance(value, ScalarImm):
+            return Imm(self.scalars[value.param])
+        return value
+
+
+__all__ = ["Dma", "Link", "compile_kernel"]

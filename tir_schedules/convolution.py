@@ -1,0 +1,216 @@
+"""Families of int8 convolution: general (systolic array, grouped too) and depthwise (products within a PE)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from math import gcd
+from typing import Any
+
+from epu.simulator.machine import Machine
+
+from .kernel import Kernel, Param
+from .requantise import requantise
+from .tiling import Cut, Tiling, divisor
+from .tvm_api import te, tir
+
+
+@dataclass(frozen=True)
+class ConvShape:
+    """NCHW input [batch, groups * channels, height, width]; weights [groups * filters, channels, kh, kw].
+
+    ``pads`` is (top, left, bottom, right); padding reads ``pad_value`` (the input's zero point).
+    """
+
+    batch: int
+    groups: int
+    channels: int
+    filters: int
+    height: int
+    width: int
+    kernel: tuple[int, int]
+    strides: tuple[int, int]
+    pads: tuple[int, int, int, int]
+    dilations: tuple[int, int]
+    bias: bool
+    per_channel: bool
+    rounding: str
+    pad_value: int = 0
+    dtype: str = "int8"
+    x_dtype: str = "int8"
+    w_dtype: str = "int8"
+
+    @property
+    def padded(self) -> tuple[int, int]:
+        return self.height + self.pads[0] + self.pads[2], self.width + self.pads[1] + self.pads[3]
+
+    @property
+    def out(self) -> tuple[int, int]:
+        sizes = zip(self.padded, self.kernel, self.strides, self.dilations)
+        return tuple((size - d * (k - 1) - 1) // s + 1 for size, k, s, d in sizes)  # type: ignore[return-value]
+
+    @property
+    def depthwise(self) -> bool:
+        return self.channels == 1 and self.filters == 1 and self.groups > 1
+
+    @property
+    def macs(self) -> int:
+        return self.batch * self.groups * self.filters * self.channels * self.kernel[0] * self.kernel[1] * self.out[0] * self.out[1]
+
+
+def convolution(shape: ConvShape) -> Kernel:
+    """Parameters X [batch, groups, channels, h, w], W [groups, filters, channels, kh, kw], (bias), factor, shift, Y."""
+    builder = _Builder(shape)
+    patch = builder.patch()
+    w = builder.array("W", "constant", (shape.groups, shape.filters, shape.channels, *shape.kernel), "gfcyx", shape.w_dtype)
+    reduced = [te.reduce_axis((0, n), a) for n, a in ((shape.channels, "c"), (shape.kernel[0], "y"), (shape.kernel[1], "x"))]
+
+    def product(b: Any, g: Any, f: Any, i: Any, j: Any) -> Any:
+        c, y, x = reduced
+        return te.sum(patch[b, g, i, j, c, y, x].astype("int32") * w[g, f, c, y, x].astype("int32"), axis=reduced)
+
+    builder.stage("acc", (shape.batch, shape.groups, shape.filters, *shape.out), "bgfij", product)
+    builder.finish()
+    return builder.kernel()
+
+
+class _Builder:
+    def __init__(self, shape: ConvShape) -> None:
+        self.shape = shape
+        self.tensors: dict[str, Any] = {}
+        self.axes: dict[str, tuple[str, ...]] = {}
+        self.params: list[Param] = []
+        self.stages: list[str] = []
+
+    def array(self, name: str, role: str, shape: tuple[int, ...], axes: str, dtype: str) -> Any:
+        self.tensors[name], self.axes[name] = te.placeholder(shape, dtype, name=name), tuple(axes)
+        self.params.append(Param(name, role, shape, dtype))
+        return self.tensors[name]
+
+    def stage(self, name: str, shape: tuple[int, ...], axes: str, body: Any) -> Any:
+        self.tensors[name], self.axes[name] = te.compute(shape, body, name=name), tuple(axes)
+        self.stages.append(name)
+        return self.tensors[name]
+
+    def patch(self) -> Any:
+        """Input values that each output needs, gathered from the (padded) input."""
+        s = self.shape
+        x = self.array("X", "input", (s.batch, s.groups, s.channels, s.height, s.width), "bgcHW", s.x_dtype)
+        source = self.pad(x) if any(s.pads) else x
+        (sy, sx), (dy, dx) = s.strides, s.dilations
+        extents = (s.batch, s.groups, *s.out, s.channels, *s.kernel)
+        body = lambda b, g, i, j, c, y, k: source[b, g, c, i * sy + y * dy, j * sx + k * dx]  # noqa: E731
+        return self.stage("patch", extents, "bgijcyx", body)
+
+    def pad(self, x: Any) -> Any:
+        s = self.shape
+        top, left = s.pads[:2]
+        value = tir.const(s.pad_value, s.x_dtype)
+
+        def body(b: Any, g: Any, c: Any, i: Any, j: Any) -> Any:
+            inside = tir.all(i >= top, i < top + s.height, j >= left, j < left + s.width)
+            return tir.if_then_else(inside, x[b, g, c, i - top, j - left], value)
+
+        return self.stage("padded", (s.batch, s.groups, s.channels, *s.padded), "bgcHW", body)
+
+    def finish(self) -> None:
+        """Bias and requantisation; one factor and shift, or one per filter."""
+        s = self.shape
+        total = self.tensors["acc"]
+        outputs, axes = tuple(int(extent) for extent in total.shape), "".join(self.axes["acc"])
+        if s.bias:
+            bias, acc = self.array("bias", "constant", (s.groups, s.filters), "gf", "int32"), total
+            total = self.stage("total", outputs, axes, lambda b, g, f, i, j: acc[b, g, f, i, j] + bias[g, f])
+        factor, shift, zero_point = (self.scale(name) for name in ("factor", "shift", "zero_point"))
+        pick = (lambda t, g, f: t[g, f]) if s.per_channel else (lambda t, g, f: t)
+
+        def body(b: Any, g: Any, f: Any, i: Any, j: Any) -> Any:
+            scaled = (pick(factor, g, f), pick(shift, g, f))
+            return requantise(total[b, g, f, i, j], *scaled, zero_point, s.rounding, s.dtype)
+
+        self.stage("Y", outputs, axes, body)
+        self.params.append(Param("Y", "output", outputs, s.dtype))
+
+    def scale(self, name: str) -> Any:
+        if self.shape.per_channel and name != "zero_point":
+            return self.array(name, "constant", (self.shape.groups, self.shape.filters), "gf", "int32")
+        self.tensors[name] = te.var(name, "int64")
+        self.params.append(Param(name, "scalar"))
+        return self.tensors[name]
+
+    def kernel(self) -> Kernel:
+        s = self.shape
+        tiling = depthwise_tiling if s.depthwise else conv_tiling
+        return Kernel(
+            "depthwise" if s.depthwise else "convolution",
+            ("conv", s),
+            tuple(self.params),
+            self.tensors,
+            self.axes,
+            tuple(self.stages),
+            lambda machine, budget: tiling(s, machine, budget),
+            reduced={"acc": ("c", "y", "x")},
+            padded=frozenset({"padded"} & set(self.stages)),
+            broadcast=frozenset() if s.depthwise else frozenset({"W"}),
+            gathers=frozenset({"patch"}),
+            macs=s.macs,
+        )
+
+
+@lru_cache(maxsize=512)
+def conv_tiling(s: ConvShape, machine: Machine, budget: int) -> Tiling:
+    """Pixels over the rows, filters over the columns, channels round the ring; tiles within the LRM."""
+    room = machine.lrm_bytes * min(budget, 56) // 64
+    (oh, ow), taps = s.out, s.kernel[0] * s.kernel[1]
+    row_j = divisor(ow, machine.rows)
+    row_i = divisor(oh, machine.rows // row_j)
+    col = divisor(s.filters, machine.cols)
+    ring = divisor(gcd(col, s.channels), col)
+    depth = max((d for d in range(1, s.channels // ring + 1) if s.channels % (ring * d) == 0 and d * taps <= room // 2), default=1)
+    left = room - 64
+    outputs = [
+        (i, j, f)
+        for i in _divisors(oh // row_i)
+        for j in _divisors(ow // row_j)
+        for f in _divisors(s.filters // col)
+        if i * j * depth * taps + i * j * f * (5 + 4 * s.bias) + f * (4 * s.bias + 8 * s.per_channel) <= left and i * j * f <= 256
+    ]
+    i, j, f = max(outputs, key=lambda each: (each[0] * each[1] * each[2], each[1]), default=(1, 1, 1))
+    return {
+        "b": Cut(step=s.batch),
+        "g": Cut(step=s.groups),
+        "f": Cut(s.filters // (col * f), col=col, local=f),
+        "i": Cut(oh // (row_i * i), row_i, local=i),
+        "j": Cut(ow // (row_j * j), row_j, local=j),
+        "c": Cut(s.channels // (ring * depth), ring=ring, local=depth),
+        "y": Cut(local=s.kernel[0]),
+        "x": Cut(local=s.kernel[1]),
+    }
+
+
+@lru_cache(maxsize=512)
+def depthwise_tiling(s: ConvShape, machine: Machine, budget: int) -> Tiling:
+    """Channels over the columns, pixels over the rows, all taps of a pixel in its PE."""
+    room = machine.lrm_bytes * min(budget, 56) // 64
+    (oh, ow), taps = s.out, s.kernel[0] * s.kernel[1]
+    col = divisor(s.groups, machine.cols)
+    row_j = divisor(ow, machine.rows)
+    row_i = divisor(oh, machine.rows // row_j)
+    each = taps + 5 + 4 * s.bias
+    fits = max(1, (room - 64 - taps) // each)
+    j = divisor(ow // row_j, fits)
+    i = divisor(oh // row_i, fits // j)
+    return {
+        "b": Cut(step=s.batch),
+        "g": Cut(s.groups // col, col=col),
+        "i": Cut(oh // (row_i * i), row_i, local=i),
+        "j": Cut(ow // (row_j * j), row_j, local=j),
+        "c": Cut(),
+        "f": Cut(),
+        "y": Cut(local=s.kernel[0]),
+        "x": Cut(local=s.kernel[1]),
+    }
+
+
+def _divisors(extent: int) -> list[int]:
+    return [d for d in range(1, extent + 1) if extent % d == 0]
