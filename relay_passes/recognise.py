@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from epu.relay_passes.draft import Draft, Use
 from epu.relay_passes.fold_qdq import fold_qdq
+from epu.relay_passes.linear import linear_group
 from epu.relay_passes.relay_view import Step, View
 from epu.relay_passes.rows import draft_of
-from epu.relay_passes.rows_linear import linear_group
 from epu.simulator.errors import UnsupportedNode
 
 Refusals = dict[Step, UnsupportedNode]

@@ -9,107 +9,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from epu.graph import Quantized
-from epu.relay_passes.draft import Draft, Use, const_array, quantized, refuse
+from epu.relay_passes.draft import Draft, Use, refuse
+from epu.relay_passes.linear import CONVS, Linear, find_linear
+from epu.relay_passes.linear_types import alpha_of, check_product_scale, float_bias, int_bias, operand_types, out_type
 from epu.relay_passes.relay_view import Const, Operand, Step, same_node, same_onnx_node
 
-BIAS = ("nn.bias_add", "add")
-PRODUCTS = {"nn.dense", "nn.matmul", "nn.batch_matmul", "qnn.dense", "qnn.batch_matmul"}
-CONVS = {"nn.conv2d", "qnn.conv2d"}
 WRAPPERS = ("reshape", "broadcast_to")
-
-
-@dataclass(frozen=True)
-class Requantize:
-    """int32 → int8: one qnn.requantize, or a dequantize and a quantize."""
-
-    step: Step
-    in_scale: Operand
-    in_zero: Operand
-    out_scale: Operand
-    out_zero: Operand
-
-
-@dataclass
-class Linear:
-    """A product or convolution with what surrounds it: optional bias, optional requantisation, outer reshape."""
-
-    root: Step
-    core: Step
-    members: list[Step]
-    bias: Operand | None = None
-    requantize: Requantize | None = None
-
-    @property
-    def is_quantized(self) -> bool:
-        return self.core.op.startswith("qnn.")
 
 
 def linear_draft(step: Step) -> Draft | None:
     """Draft of the linear operation that ends at ``step``; None where there is none."""
-    found = _find(step)
+    found = find_linear(step)
     if found is None:
         return None
     if found.is_quantized and found.requantize is None:
         remedy = "Requantise it (qnn.requantize) or leave it on the host"
         raise refuse(step, "the int32 product must be requantised to int8", step.op, remedy)
     return _conv(found) if found.core.op in CONVS else _product(found)
-
-
-def linear_group(step: Step) -> list[Step]:
-    """The calls that belong to one linear operation ending at ``step``, at least ``step`` itself."""
-    found = _find(step)
-    return [step] if found is None else found.members
-
-
-def _find(step: Step) -> Linear | None:
-    """Peel reshape, requantize and bias off ``step``, outermost first."""
-    members, inner = [step], step
-    requantize = bias = None
-    if inner.op == "reshape" and _belongs(inner, same_onnx_node):
-        inner = _descend(inner, members)
-    if inner.op in ("qnn.requantize", "qnn.quantize") and isinstance(inner.args[0], Step):
-        requantize, inner = _requantize(inner, members)
-    if inner.op in BIAS and _belongs(inner, same_node) and _is_bias(inner):
-        bias = inner.args[1]
-        inner = _descend(inner, members)
-    if inner.op not in PRODUCTS | CONVS:
-        return None
-    return Linear(step, inner, members, bias, requantize)
-
-
-def _requantize(step: Step, members: list[Step]) -> tuple[Requantize | None, Step]:
-    """The requantisation that ends at ``step`` and its operand; None for a quantize of something else."""
-    inner = step.args[0]
-    assert isinstance(inner, Step)
-    if step.op == "qnn.requantize":
-        members.append(inner)
-        return Requantize(step, *step.args[1:]), inner
-    if inner.op != "qnn.dequantize" or inner.args[0].dtype != "int32" or not isinstance(inner.args[0], Step):
-        return None, step
-    members.extend((inner, inner.args[0]))
-    return Requantize(step, *inner.args[1:], *step.args[1:]), inner.args[0]
-
-
-def _belongs(step: Step, related: Any) -> bool:
-    return isinstance(step.args[0], Step) and related(step, step.args[0])
-
-
-def _is_bias(step: Step) -> bool:
-    """An add is a bias where it lies in one ONNX node with the product, or is an int32 constant."""
-    inner = step.args[0]
-    assert isinstance(inner, Step)
-    if step.op == "nn.bias_add":
-        return inner.op in PRODUCTS | CONVS
-    flat = sum(size > 1 for size in step.args[1].shape) <= 1 and step.shape == inner.shape
-    return inner.op in ("nn.dense", "qnn.dense") and flat and (bool(step.span) or inner.op == "qnn.dense")
-
-
-def _descend(step: Step, members: list[Step]) -> Step:
-    inner = step.args[0]
-    assert isinstance(inner, Step)
-    members.append(inner)
-    return inner
 
 
 # --- convolution
@@ -131,12 +47,12 @@ def _conv(found: Linear) -> Draft:
         "kernel_shape": tuple(core.args[1].shape[2:]),
     }
     if not found.is_quantized:
-        uses = [Use(core.args[0]), Use(core.args[1]), *_float_bias(found)]
+        uses = [Use(core.args[0]), Use(core.args[1]), *float_bias(found)]
         return Draft("Conv", found.root, uses, settings, members=found.members)
-    data, weight = _operand_types(found, 0)
-    _check_product_scale(found, data, weight)
-    uses = [Use(core.args[0], data), Use(core.args[1], weight), *_int_bias(found, data, weight)]
-    return Draft("QLinearConv", found.root, uses, settings, _out(found), found.members)
+    data, weight = operand_types(found, 0)
+    check_product_scale(found, data, weight)
+    uses = [Use(core.args[0], data), Use(core.args[1], weight), *int_bias(found, data, weight)]
+    return Draft("QLinearConv", found.root, uses, settings, out_type(found), found.members)
 
 
 def _ints(values: Any) -> tuple[int, ...]:
@@ -198,9 +114,9 @@ def _matmul(found: Linear, right: Right) -> Draft:
     if not found.is_quantized:
         return Draft("MatMul", found.root, [Use(a), Use(b, data=data)], members=members)
     rank = len(b.shape if data is None else data.shape)
-    a_type, b_type = _operand_types(found, rank - 1)
-    _check_product_scale(found, a_type, b_type)
-    return Draft("QLinearMatMul", found.root, [Use(a, a_type), Use(b, b_type, data)], {}, _out(found), members)
+    a_type, b_type = operand_types(found, rank - 1)
+    check_product_scale(found, a_type, b_type)
+    return Draft("QLinearMatMul", found.root, [Use(a, a_type), Use(b, b_type, data)], {}, out_type(found), members)
 
 
 def _gemm(found: Linear, right: Right) -> Draft:
@@ -208,11 +124,11 @@ def _gemm(found: Linear, right: Right) -> Draft:
     a, b = found.core.args[0], right.operand
     attrs: dict[str, Any] = {"transB": int(not right.is_kn), "alpha": 1.0}
     if not found.is_quantized:
-        return Draft("Gemm", found.root, [Use(a), Use(b, data=right.data), *_float_bias(found)], attrs, members=members)
-    a_type, b_type = _operand_types(found, int(right.is_kn))
-    attrs["alpha"] = _alpha(found, a_type, b_type)
-    uses = [Use(a, a_type), Use(b, b_type, right.data), *_int_bias(found, a_type, b_type)]
-    return Draft("QGemm", found.root, uses, attrs, _out(found), members)
+        return Draft("Gemm", found.root, [Use(a), Use(b, data=right.data), *float_bias(found)], attrs, members=members)
+    a_type, b_type = operand_types(found, int(right.is_kn))
+    attrs["alpha"] = alpha_of(found, a_type, b_type)
+    uses = [Use(a, a_type), Use(b, b_type, right.data), *int_bias(found, a_type, b_type)]
+    return Draft("QGemm", found.root, uses, attrs, out_type(found), members)
 
 
 def _strip(operand: Operand, core: Step, members: list[Step]) -> Operand:
@@ -258,58 +174,3 @@ class TransposeAttrs:
     """Attributes of a transpose that Relay did not spell out."""
 
     axes: tuple[int, ...]
-
-
-# --- quantisation of operands, bias, output
-
-
-def _operand_types(found: Linear, channel_axis: int) -> tuple[Quantized, Quantized]:
-    data, weight, data_zero, weight_zero, data_scale, weight_scale = found.core.args
-    left = quantized(found.root, data.dtype, data_scale, data_zero, None)
-    return left, quantized(found.root, weight.dtype, weight_scale, weight_zero, channel_axis)
-
-
-def _out(found: Linear) -> Quantized:
-    """Output type; checks that the requantisation reads the product with the product's scale and zero point 0."""
-    end = found.requantize
-    assert end is not None
-    if const_array(end.step, end.in_zero, "input zero point").any():
-        raise refuse(end.step, "the zero point of the int32 product must be 0", "another", "Subtract it first")
-    return quantized(end.step, end.step.dtype, end.out_scale, end.out_zero, None)
-
-
-def _product_scale(left: Quantized, right: Quantized) -> NDArray[np.float32]:
-    return np.asarray(np.float32(left.scale[0]) * np.asarray(right.scale, np.float32), np.float32)
-
-
-def _requantized_from(found: Linear) -> NDArray[np.float32]:
-    assert found.requantize is not None
-    return np.asarray(const_array(found.root, found.requantize.in_scale, "input scale"), np.float32).reshape(-1)
-
-
-def _check_product_scale(found: Linear, left: Quantized, right: Quantized) -> None:
-    """The scale the requantisation reads must be the product's; a last bit may differ in hand-written code."""
-    product, actual = _product_scale(left, right), _requantized_from(found)
-    if not np.allclose(actual, product, rtol=1e-6, atol=0):
-        limit = f"the input scale of qnn.requantize must be the product's scale {product.tolist()[:2]}"
-        raise refuse(found.root, limit, actual.tolist()[:2], "Multiply the two input scales")
-
-
-def _alpha(found: Linear, left: Quantized, right: Quantized) -> float:
-    product, actual = _product_scale(left, right), _requantized_from(found)
-    return 1.0 if np.array_equal(actual, product) else float(np.float32(actual[0] / product[0]))
-
-
-def _int_bias(found: Linear, left: Quantized, right: Quantized) -> list[Use]:
-    if found.bias is None:
-        return []
-    data = const_array(found.root, found.bias, "bias").reshape(-1)
-    channels = found.core.shape[1 if found.core.op in CONVS else -1]
-    data = np.ascontiguousarray(np.broadcast_to(data, (channels,)))
-    scale = tuple(map(float, _product_scale(left, right)))
-    axis = 0 if len(scale) > 1 else None
-    return [Use(found.bias, Quantized("int32", scale, (0,) * len(scale), axis), data)]
-
-
-def _float_bias(found: Linear) -> list[Use]:
-    return [] if found.bias is None else [Use(found.bias)]

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from epu.graph import Fixed, Float, Graph, Quantized, Tensor
+from epu.graph import Fixed, Float, Graph, Integer, Quantized, Tensor
 from epu.operators import OPERATORS
 from epu.relay_passes import runtime
 from epu.simulator.program import Buffer, Decode
@@ -77,6 +77,7 @@ def _buffer(tensor: Tensor) -> Buffer:
         return Buffer(tensor.name, "ext", 0, tensor.shape, RAW[kind.dtype], decode)
     if isinstance(kind, Fixed):
         return Buffer(tensor.name, "ext", 0, tensor.shape, "i32", Decode("fx", frac=kind.frac))
+    assert isinstance(kind, Integer)
     return Buffer(tensor.name, "ext", 0, tensor.shape, RAW[kind.dtype])
 
 

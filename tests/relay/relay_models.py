@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import onnx
 import onnxruntime as ort
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
+from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 
 Array = NDArray[Any]
 MICROSOFT = "com.microsoft"
@@ -88,7 +90,7 @@ def codes(*shape: int, seed: int = 0) -> Array:
     return np.random.default_rng(seed).integers(-128, 128, shape).astype(np.int8)
 
 
-def q(scale: float, zero: int = 0) -> tuple[Array, Array]:
+def q(scale: float, zero: int = 0) -> tuple[Any, Any]:
     """Scale and zero point of a per-tensor int8 quantisation."""
     return np.float32(scale), np.int8(zero)
 
@@ -128,6 +130,26 @@ def attention() -> tuple[onnx.ModelProto, dict[str, Array]]:
     y = grow.node("DequantizeLinear", [y, *q(0.05)], "dy")
     sample = {"a": normal(2, 4, 6), "b": normal(2, 6, 5, seed=1)}
     return grow.model(sample, [y]), sample
+
+
+class Samples(CalibrationDataReader):  # type: ignore[misc]
+    """Three normal samples for ``float_network``."""
+
+    def __init__(self) -> None:
+        self.left = iter([{"x": normal(1, 3, 4, 4, seed=seed)} for seed in range(3)])
+
+    def get_next(self) -> Any:
+        return next(self.left, None)
+
+
+def quantised(folder: Path, form: QuantFormat, per_channel: bool) -> onnx.ModelProto:
+    """``float_network`` as ONNX Runtime's own quantiser writes it."""
+    onnx.save(float_network(), folder / "float.onnx")
+    options = {"ActivationSymmetric": True, "WeightSymmetric": True}
+    kinds = {"activation_type": QuantType.QInt8, "weight_type": QuantType.QInt8}
+    paths = (folder / "float.onnx", folder / "int8.onnx")
+    quantize_static(*paths, Samples(), quant_format=form, per_channel=per_channel, extra_options=options, **kinds)
+    return onnx.load(paths[1])
 
 
 def float_network() -> onnx.ModelProto:

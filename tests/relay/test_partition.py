@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 from fake_compiler import FakeCompiler, install
-from relay_models import Builder, attention, codes, normal, q, qlinear_network
+from onnxruntime.quantization import QuantFormat
+from relay_models import Builder, attention, codes, normal, q, qlinear_network, quantised
 from relay_running import built_outputs, ort_outputs
 from tvm import relay
 
@@ -163,3 +165,20 @@ def test_hand_written_qnn(fake: FakeCompiler) -> None:
     exact = (q8 @ weight.T.astype(np.int64) + bias) / 256
     np.testing.assert_array_equal(found, np.clip(np.rint(exact), -128, 127) * 64)
     assert [node.op for node in fake.graphs[0].nodes] == ["QuantizeLinear", "QGemm", "DequantizeLinear"]
+
+
+FROM_ONNX = {
+    "frozen": lambda model: relay.frontend.from_onnx(model),
+    "with parameters": lambda model: relay.frontend.from_onnx(model, freeze_params=False),
+}
+
+
+@pytest.mark.parametrize("form", [QuantFormat.QDQ, QuantFormat.QOperator])
+@pytest.mark.parametrize("door", FROM_ONNX)
+def test_modules_of_from_onnx(tmp_path: Path, fake: FakeCompiler, form: QuantFormat, door: str) -> None:
+    model = quantised(tmp_path, form, per_channel=True)
+    module, params = FROM_ONNX[door](model)
+    inputs = {"x": normal(1, 3, 4, 4, seed=9)}
+    (found,) = built_outputs(module, inputs, "epu", params=params)
+    assert fake.runs == 1
+    np.testing.assert_allclose(found, ort_outputs(model, inputs)[0], rtol=0, atol=2**-12)

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
-from relay_models import Builder, attention, codes, float_network, normal, q, qlinear_network
+from onnxruntime.quantization import QuantFormat
+from relay_models import Builder, attention, codes, normal, q, qlinear_network, quantised
 from tvm import relay
 
 from epu.errors import UnsupportedNode, UserError
@@ -151,23 +151,6 @@ def test_an_unsupported_call_is_refused_with_node_and_remedy() -> None:
 
 
 # --- modules of relay.frontend.from_onnx
-
-
-class Samples(CalibrationDataReader):
-    def __init__(self) -> None:
-        self.left = iter([{"x": normal(1, 3, 4, 4, seed=seed)} for seed in range(3)])
-
-    def get_next(self) -> Any:
-        return next(self.left, None)
-
-
-def quantised(tmp_path: Path, form: QuantFormat, per_channel: bool) -> onnx.ModelProto:
-    onnx.save(float_network(), tmp_path / "float.onnx")
-    options = {"ActivationSymmetric": True, "WeightSymmetric": True}
-    kinds = {"activation_type": QuantType.QInt8, "weight_type": QuantType.QInt8}
-    paths = (tmp_path / "float.onnx", tmp_path / "int8.onnx")
-    quantize_static(*paths, Samples(), quant_format=form, per_channel=per_channel, extra_options=options, **kinds)
-    return onnx.load(paths[1])
 
 
 DOORS = {
