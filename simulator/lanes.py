@@ -115,8 +115,9 @@ def _native(op: str, dst: Lrm, block: tuple[Lane, ...], carrier: str, memories: 
     """One block in integers of the carrier's width."""
     out, a, b, c = block[:4]
     dtype = fp.NUMPY_DTYPE[carrier]
-    if op in ("shl", "shr"):
-        b = np.clip(b, 0, 63) if op == "shl" or carrier == "i64" else np.clip(b, 0, 31)
+    most = 63 if op == "shl" or carrier == "i64" else 31
+    if op in ("shl", "shr") and b.ndim == 0:
+        b = np.clip(b, 0, most)
     load_a, a = _loaded(a, dtype, 0, memories)
     load_b, b = _loaded(b, dtype, 1, memories)
     load_c, c = _loaded(c, dtype, 2, memories)
@@ -158,6 +159,8 @@ def _compute(op: str, out: Array, a: Any, b: Any, c: Any, memories: Memories) ->
     if op == "sel":
         return lambda: _select(out, a, b, c, memories.scratch(4, bool, a.shape))
     ufunc = UFUNC[op]
+    if op in ("shl", "shr") and b.ndim:  # amounts in registers are limited when they are read, not when planned
+        return lambda: ufunc(a, np.clip(b, 0, 63), out=out)
     return lambda: ufunc(a, b, out=out)
 
 

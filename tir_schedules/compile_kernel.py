@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Union
+from typing import Any
 
-from epu.simulator.errors import CapacityError
 from epu.simulator.elementwise import Alu
+from epu.simulator.errors import CapacityError
 from epu.simulator.instruction import Instruction
 from epu.simulator.machine import Machine
 from epu.simulator.operands import Imm, Ocm
@@ -61,7 +61,7 @@ class Link:
             changes["d"] = None
         return replace(instruction, **changes) if changes else instruction
 
-    def _resolve(self, value: Any) -> Union[Ocm, Imm, Any]:
+    def _resolve(self, value: Any) -> Ocm | Imm | Any:
         if isinstance(value, ParamOcm):
             base = self.base[value.param] + value.addr
             return Ocm(base, value.dtype, value.row_strides, value.col_strides, value.strides)

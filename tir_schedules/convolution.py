@@ -55,15 +55,28 @@ class ConvShape:
 
     @property
     def macs(self) -> int:
-        return self.batch * self.groups * self.filters * self.channels * self.kernel[0] * self.kernel[1] * self.out[0] * self.out[1]
+        return (
+            self.batch
+            * self.groups
+            * self.filters
+            * self.channels
+            * self.kernel[0]
+            * self.kernel[1]
+            * self.out[0]
+            * self.out[1]
+        )
 
 
 def convolution(shape: ConvShape) -> Kernel:
     """Parameters X [batch, groups, channels, h, w], W [groups, filters, channels, kh, kw], (bias), factor, shift, Y."""
     builder = _Builder(shape)
     patch = builder.patch()
-    w = builder.array("W", "constant", (shape.groups, shape.filters, shape.channels, *shape.kernel), "gfcyx", shape.w_dtype)
-    reduced = [te.reduce_axis((0, n), a) for n, a in ((shape.channels, "c"), (shape.kernel[0], "y"), (shape.kernel[1], "x"))]
+    w = builder.array(
+        "W", "constant", (shape.groups, shape.filters, shape.channels, *shape.kernel), "gfcyx", shape.w_dtype
+    )
+    reduced = [
+        te.reduce_axis((0, n), a) for n, a in ((shape.channels, "c"), (shape.kernel[0], "y"), (shape.kernel[1], "x"))
+    ]
 
     def product(b: Any, g: Any, f: Any, i: Any, j: Any) -> Any:
         c, y, x = reduced
@@ -166,14 +179,18 @@ def conv_tiling(s: ConvShape, machine: Machine, budget: int) -> Tiling:
     row_i = divisor(oh, machine.rows // row_j)
     col = divisor(s.filters, machine.cols)
     ring = divisor(gcd(col, s.channels), col)
-    depth = max((d for d in range(1, s.channels // ring + 1) if s.channels % (ring * d) == 0 and d * taps <= room // 2), default=1)
+    depth = max(
+        (d for d in range(1, s.channels // ring + 1) if s.channels % (ring * d) == 0 and d * taps <= room // 2),
+        default=1,
+    )
     left = room - 64
     outputs = [
         (i, j, f)
         for i in _divisors(oh // row_i)
         for j in _divisors(ow // row_j)
         for f in _divisors(s.filters // col)
-        if i * j * depth * taps + i * j * f * (5 + 4 * s.bias) + f * (4 * s.bias + 8 * s.per_channel) <= left and i * j * f <= 256
+        if i * j * depth * taps + i * j * f * (5 + 4 * s.bias) + f * (4 * s.bias + 8 * s.per_channel) <= left
+        and i * j * f <= 256
     ]
     i, j, f = max(outputs, key=lambda each: (each[0] * each[1] * each[2], each[1]), default=(1, 1, 1))
     return {

@@ -73,7 +73,12 @@ def elementwise(
 
     tensors["Y"] = te.compute(tuple(extents), compute, name="Y")
     params.append(Param("Y", "output", tuple(extents), dtype))
-    key = (name, tuple(extents), dtype, tuple((n, r, tuple(d), k) for (n, (r, _, k)), d in zip(operands.items(), owned)))
+    key = (
+        name,
+        tuple(extents),
+        dtype,
+        tuple((n, r, tuple(d), k) for (n, (r, _, k)), d in zip(operands.items(), owned)),
+    )
     key += (tuple(sorted(tables.items())), tuple(scalars))
     sizes = dict(zip(axes, extents))
     return Kernel(

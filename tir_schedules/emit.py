@@ -7,7 +7,6 @@ from math import prod
 
 from epu.simulator.control import Wait
 from epu.simulator.elementwise import Alu, Lut
-from epu.simulator.errors import CapacityError
 from epu.simulator.instruction import Instruction
 from epu.simulator.machine import Machine
 from epu.simulator.matrix import Mac, MacLocal
@@ -238,7 +237,9 @@ class _Emitter:
                 strides[var] = strides.get(var, 0) + coefficient * step
         return name, address, strides
 
-    def ocm_operand(self, access: Access, nest: Nest, grid: Grid, loops: tuple[Loop, ...], cols: tuple[int, ...] = ()) -> Ocm:
+    def ocm_operand(
+        self, access: Access, nest: Nest, grid: Grid, loops: tuple[Loop, ...], cols: tuple[int, ...] = ()
+    ) -> Ocm:
         name, address, strides = self.flat(access)
         row = _array_strides(nest, strides, "row", len(grid.rows))
         col = cols or _array_strides(nest, strides, "col", len(grid.cols))
@@ -302,7 +303,9 @@ class _Emitter:
         if piece.source is not None:
             name, start, strides = self.flat(piece.source)
             src = _Box(name, start + _dot(piece.low, strides, nest), [strides.get(loop.var, 0) for loop in nest.loops])
-        for instruction in _box_copy(list(cuts.values()), dst, src, piece.fill, address, self.buffers[nest.target.buffer]):
+        for instruction in _box_copy(
+            list(cuts.values()), dst, src, piece.fill, address, self.buffers[nest.target.buffer]
+        ):
             self.code_out.append(instruction)
         self.lrm.give(address, 64 * size)
 
@@ -391,7 +394,9 @@ class _Emitter:
         loops = tuple(loop for loop in nest.of_kind("local") if loop.var in kept)
         grid = self.grid(nest)
         offset = sum(v * step for v, step in zip(self.constants(nest.target.indices), steps))
-        rows, cols = (_array_strides(nest, strides, part, len(n)) for part, n in (("row", grid.rows), ("col", grid.cols)))
+        rows, cols = (
+            _array_strides(nest, strides, part, len(n)) for part, n in (("row", grid.rows), ("col", grid.cols))
+        )
         operand = self.lrm_value(nest.target, nest).over(loops)
         local = tuple(strides.get(loop.var, 0) for loop in loops)
         point = TapPoint(nest.tap, len(self.code_out) - 1, grid, _extents(loops), operand, offset, rows, cols, local)  # type: ignore[arg-type]

@@ -52,8 +52,7 @@ def _lower_round24(_dtype: str, x: Expr) -> Expr:
 
 @_lowering("mulrf")
 def _lower_mulrf(dtype: str, a: Expr, b: Expr, amount: Expr, addend: Expr) -> Expr:
-    product = tir.Cast("float32", a) * tir.Cast("float32", b)
-    return _lower_rshr(dtype, tir.Cast("int64", product), amount) + addend
+    return _lower_rshr(dtype, _lower_round24(dtype, _lower_round24(dtype, a) * b), amount) + addend
 
 
 @_lowering("clz")

@@ -73,7 +73,7 @@ def matmul(shape: MatmulShape) -> Kernel:
 
     tensors["Y"] = te.compute((b, m, n), finish, name="Y")
     params.append(Param("Y", "output", (b, m, n), shape.dtype))
-    axes.update({name: ("b", "m", "n") for name in (*stages, "Y")})
+    axes.update(dict.fromkeys((*stages, "Y"), ("b", "m", "n")))
     return Kernel(
         "matmul",
         ("matmul", shape),

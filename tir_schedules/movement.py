@@ -80,13 +80,18 @@ def max_pool(s: PoolShape) -> Kernel:
         name="patch",
     )
     window = [te.reduce_axis((0, n), a) for n, a in zip(s.kernel, "yx")]
-    y = te.compute((s.planes, *s.out), lambda p, i, j: te.max(patch[p, i, j, window[0], window[1]], axis=window), name="Y")
+    y = te.compute(
+        (s.planes, *s.out), lambda p, i, j: te.max(patch[p, i, j, window[0], window[1]], axis=window), name="Y"
+    )
     tensors.update({"patch": patch, "Y": y})
     axes = {"X": ("p", "H", "W"), "padded": ("p", "H", "W"), "patch": tuple("pijyx"), "Y": tuple("pij")}
     return Kernel(
         "pool",
         ("max_pool", s),
-        (Param("X", "input", tuple(int(d) for d in x.shape), s.dtype), Param("Y", "output", (s.planes, *s.out), s.dtype)),
+        (
+            Param("X", "input", tuple(int(d) for d in x.shape), s.dtype),
+            Param("Y", "output", (s.planes, *s.out), s.dtype),
+        ),
         tensors,
         axes,
         (*stages, "patch", "Y"),

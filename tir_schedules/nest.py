@@ -19,7 +19,9 @@ DTYPES = {"int8": "i8", "uint8": "u8", "int32": "i32", "int64": "i64", "bool": "
 
 Key = int  # identity of a TVM variable
 Affine = tuple[int, tuple[tuple[Key, int], ...]]  # constant + sum of coefficient * variable
-Expression = tuple[Any, ...]  # ("imm", v) ("scalar", name) ("load", Key, indices) ("lut", Key, expr) ("op", name, dtype, *args)
+Expression = tuple[
+    Any, ...
+]  # ("imm", v) ("scalar", name) ("load", Key, indices) ("lut", Key, expr) ("op", name, dtype, *args)
 
 
 @dataclass(frozen=True)
@@ -77,18 +79,18 @@ class Repeat:
 
     var: Key
     extent: int
-    body: "Tree"
+    body: Tree
 
 
 @dataclass(frozen=True)
 class Sequence:
-    steps: tuple["Tree", ...]
+    steps: tuple[Tree, ...]
 
 
 @dataclass(frozen=True)
 class Allocate:
     buffers: tuple[Key, ...]
-    body: "Tree"
+    body: Tree
 
 
 Tree = Union[Nest, Repeat, Sequence, Allocate]
@@ -100,7 +102,7 @@ class Code:
 
     tree: Tree
     buffers: dict[Key, BufferInfo]
-    params: tuple[tuple[str, Union[Key, None]], ...]  # (name, buffer key), None for scalars
+    params: tuple[tuple[str, Key | None], ...]  # (name, buffer key), None for scalars
 
 
 def nests(tree: Tree) -> Iterator[Nest]:
@@ -129,7 +131,9 @@ def loads(expression: Expression) -> Iterator[Access]:
 def _reads(expr: Any) -> bool:
     """Whether an expression depends on data (not on loop variables alone)."""
     found = []
-    tir.stmt_functor.post_order_visit(expr, lambda node: found.append(node) if isinstance(node, tir.BufferLoad) else None)
+    tir.stmt_functor.post_order_visit(
+        expr, lambda node: found.append(node) if isinstance(node, tir.BufferLoad) else None
+    )
     return bool(found)
 
 
@@ -215,7 +219,7 @@ class _Reader:
 
     def function(self, function: Any) -> Code:
         self.alive.append(function)
-        params: list[tuple[str, Union[Key, None]]] = []
+        params: list[tuple[str, Key | None]] = []
         for param in function.params:
             buffer = function.buffer_map.get(param)
             if buffer is None:

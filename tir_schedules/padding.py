@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Optional
 
 from .nest import Access, Expression, Key, Nest
 
@@ -14,7 +13,7 @@ class Piece:
 
     low: tuple[int, ...]
     shape: tuple[int, ...]
-    source: Optional[Access]
+    source: Access | None
     fill: int = 0
 
 

@@ -159,7 +159,8 @@ def exp_negative(stage: Callable[..., Any], d: Any, table: Any, shift: Any, log2
     w = stage("deficit", lambda *at: (i64(u(*at)) - mulr(u(*at), u(*at), 31)).astype("int32"))
     entry = stage("entry", lambda *at: table[(t(*at) >> 18) & 255])
     return stage(
-        "exponential", lambda *at: rshr(i64(entry(*at)) - mulr(entry(*at), w(*at), 30), i64(t(*at) >> 26)).astype("int32")
+        "exponential",
+        lambda *at: rshr(i64(entry(*at)) - mulr(entry(*at), w(*at), 30), i64(t(*at) >> 26)).astype("int32"),
     )
 
 

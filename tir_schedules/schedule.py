@@ -132,7 +132,11 @@ class _Scheduler:
         sch = self.sch
         loops = sch.get_loops(block)
         own = loops[len(loops) - len(axes) :]
-        unit = [] if not steps or any(self.tiling.get(axis, Cut()).step > 1 for axis in axes) else [sch.add_unit_loop(own[0])]
+        unit = (
+            []
+            if not steps or any(self.tiling.get(axis, Cut()).step > 1 for axis in axes)
+            else [sch.add_unit_loop(own[0])]
+        )
         parts: list[tuple[int, int, str, Any, str]] = []  # (order, axis index, kind, loop, axis)
         for index, (axis, loop) in enumerate(zip(axes, own)):
             cut = self.tiling.get(axis, Cut())
@@ -156,5 +160,7 @@ class _Scheduler:
         for _, _, kind, loop, _ in parts:
             if kind != "step":
                 sch.annotate(loop, LOOP_KEY, kind)
-        self.loop_axes[str(sch.get(block).name_hint)] = [(loop, axis) for _, _, kind, loop, axis in parts if kind != "step"]
+        self.loop_axes[str(sch.get(block).name_hint)] = [
+            (loop, axis) for _, _, kind, loop, axis in parts if kind != "step"
+        ]
         return [*unit, *(loop for _, _, kind, loop, _ in parts if kind == "step")]

@@ -101,7 +101,9 @@ class CompiledModule:
             for name, (source, table) in kernel.derived.items():
                 found[name] = _derive(values[self.source(source)], table).reshape(self.graph.tensors[name].shape)
             values.update({name: found[name] for name in kernel.outputs.values()})
-            values.update({name: np.asarray(force[name]) for name in kernel.outputs.values() if force and name in force})
+            values.update(
+                {name: np.asarray(force[name]) for name in kernel.outputs.values() if force and name in force}
+            )
         for view in self.views:
             if self.source(view) in found:
                 found[view] = found[self.source(view)].reshape(self.graph.tensors[view].shape)
@@ -241,7 +243,10 @@ class _Layout:
     def linked(self, kernel: Lowered, body: KernelCode, step: Any) -> list[Instruction]:
         from epu.tir_schedules.compile_kernel import Link
 
-        base = {param: step.addresses[_root(self.views, name)] for param, name in {**kernel.inputs, **kernel.outputs}.items()}
+        base = {
+            param: step.addresses[_root(self.views, name)]
+            for param, name in {**kernel.inputs, **kernel.outputs}.items()
+        }
         base.update({param: step.constants + offset for param, offset in constant_offsets(kernel).items()})
         link = Link({**base, "": step.scratch}, kernel.scalars)
         return [link.link(instruction) for instruction in body.instructions]

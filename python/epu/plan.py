@@ -83,7 +83,12 @@ class FirstFit:
 
 
 def make_plan(
-    tasks: Sequence[Task], sizes: dict[str, int], home: dict[str, int], outputs: frozenset[str], ext_bytes: int, ocm_bytes: int
+    tasks: Sequence[Task],
+    sizes: dict[str, int],
+    home: dict[str, int],
+    outputs: frozenset[str],
+    ext_bytes: int,
+    ocm_bytes: int,
 ) -> Plan:
     """Plan all transfers.
 
@@ -98,7 +103,13 @@ def make_plan(
 
 class _Planner:
     def __init__(
-        self, tasks: Sequence[Task], sizes: dict[str, int], home: dict[str, int], outputs: frozenset[str], ext: int, ocm: int
+        self,
+        tasks: Sequence[Task],
+        sizes: dict[str, int],
+        home: dict[str, int],
+        outputs: frozenset[str],
+        ext: int,
+        ocm: int,
     ) -> None:
         self.tasks, self.sizes, self.home, self.outputs = tasks, sizes, home, outputs
         self.ocm, self.ext_bytes, self.spilled = FirstFit(ocm), ext, 0
@@ -197,7 +208,11 @@ class _Planner:
     def fail(self, index: int) -> None:
         task = self.tasks[index]
         parts = {name: self.sizes[name] for name in (*task.reads, *task.writes)}
-        need = sum(align(size) for size in parts.values()) + align(task.constants) + (align(task.scratch) if task.scratch else 0)
+        need = (
+            sum(align(size) for size in parts.values())
+            + align(task.constants)
+            + (align(task.scratch) if task.scratch else 0)
+        )
         listing = ", ".join(f"{name} {size}" for name, size in parts.items())
         raise CapacityError(
             f"ONNX node '{task.node}': its operands must fit the OCM together: {need} bytes ({listing}, constants "

@@ -141,7 +141,10 @@ def lower_conv(node: Node, graph: Graph, rounding: str) -> Lowered:
     constants["W"] = w.data.reshape(shape.groups, shape.filters, shape.channels, *shape.kernel)
     if total is not None:
         constants["bias"] = total.reshape(shape.groups, shape.filters)
-    constants = {name: array.reshape(shape.groups, -1) if name in ("factor", "shift") else array for name, array in constants.items()}
+    constants = {
+        name: array.reshape(shape.groups, -1) if name in ("factor", "shift") else array
+        for name, array in constants.items()
+    }
     return Lowered(node, convolution(shape), {"X": x.name}, {"Y": node.outputs[0]}, constants, scalars)
 
 

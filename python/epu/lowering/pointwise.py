@@ -25,13 +25,16 @@ Array = NDArray[Any]
 Body = Callable[[dict[str, Any]], Any]
 
 
-def build(node: Node, graph: Graph, name: str, operands: dict[str, Tensor], body: Body, scalars: dict[str, int]) -> Lowered:
+def build(
+    node: Node, graph: Graph, name: str, operands: dict[str, Tensor], body: Body, scalars: dict[str, int]
+) -> Lowered:
     """A kernel over the operands' broadcast shape; constants among them become constant parameters."""
     from epu.tir_schedules.elementwise import elementwise
 
     out = result(node, graph)
     described = {
-        param: ("input" if tensor.data is None else "constant", tensor.shape, dtype_of(tensor)) for param, tensor in operands.items()
+        param: ("input" if tensor.data is None else "constant", tensor.shape, dtype_of(tensor))
+        for param, tensor in operands.items()
     }
     kernel = elementwise(name, out.shape, dtype_of(out), described, body, scalars=tuple(scalars))
     inputs, constants = bind_arrays(graph, {param: tensor.name for param, tensor in operands.items()})
@@ -131,7 +134,14 @@ def lower_dequantize(node: Node, graph: Graph, rounding: str) -> Lowered:
 
 
 def _per_channel(
-    node: Node, graph: Graph, name: str, axis: int | None, factor: Sequence[int], shift: Sequence[int], body: Body, scalars: dict[str, int]
+    node: Node,
+    graph: Graph,
+    name: str,
+    axis: int | None,
+    factor: Sequence[int],
+    shift: Sequence[int],
+    body: Body,
+    scalars: dict[str, int],
 ) -> Lowered:
     from epu.tir_schedules.elementwise import elementwise
 
@@ -188,7 +198,9 @@ def lower_sum(node: Node, graph: Graph, rounding: str) -> Lowered:
     sign = -1 if node.op == "Sub" else 1
 
     def body(v: dict[str, Any]) -> Any:
-        left, right = (rshr(v[p], v[s]) if s in scalars else v[p].astype("int64") for p, s in (("A", "sa"), ("B", "sb")))
+        left, right = (
+            rshr(v[p], v[s]) if s in scalars else v[p].astype("int64") for p, s in (("A", "sa"), ("B", "sb"))
+        )
         return sat(left + right if sign > 0 else left - right, "int32")
 
     lowered = build(node, graph, f"{node.op}_{'_'.join(scalars)}", two(node, graph), body, scalars)
@@ -243,7 +255,9 @@ def lower_square(node: Node, graph: Graph, rounding: str) -> Lowered:
     a, exponent, y = operand(node, graph, 0), operand(node, graph, 1), result(node, graph)
     power = float(np.ravel(np.asarray(exponent.data))[0]) * 2.0 ** -frac(exponent)
     if power != 2.0:
-        raise UnsupportedNode(f"ONNX node '{node.name}' (Pow): the exponent must be 2, found {power}. Rewrite the power.")
+        raise UnsupportedNode(
+            f"ONNX node '{node.name}' (Pow): the exponent must be 2, found {power}. Rewrite the power."
+        )
     scalars = {"shift": 2 * frac(a) - frac(y)}
     return build(node, graph, "square", {"A": a}, lambda v: sat(mulr(v["A"], v["A"], v["shift"]), "int32"), scalars)
 

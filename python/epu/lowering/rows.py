@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from epu.constants import exp2_table, exp_table, fixed_constant, inverse, is_power_of_two, ceil_log2, multiplier
+from epu.constants import ceil_log2, exp2_table, exp_table, fixed_constant, inverse, is_power_of_two, multiplier
 from epu.elementary import LN_2, LOG2_E, RECIPROCAL_SEED, ROOT_SEED
 from epu.errors import UnsupportedNode
 from epu.graph import Graph, Node
@@ -35,7 +35,9 @@ def lower_softmax_int8(node: Node, graph: Graph, rounding: str) -> Lowered:
     length = x.shape[-1]
     kernel = softmax_int8(prod(x.shape[:-1]), length, rounding, RECIPROCAL_SEED, bool(others))
     scalars = {"share_shift": 30 - frac(shares)}
-    lowered = Lowered(node, kernel, {"X": x.name}, {"Y": node.outputs[0]}, {"EXP": exp_table(kind.scale[0], 30)}, scalars)
+    lowered = Lowered(
+        node, kernel, {"X": x.name}, {"Y": node.outputs[0]}, {"EXP": exp_table(kind.scale[0], 30)}, scalars
+    )
     if others:
         out = graph.tensors[others[0]]
         factor, shift = quantize_multiplier(quantized(out).scale[0], frac(shares))
@@ -86,7 +88,9 @@ def lower_layer_norm(node: Node, graph: Graph, rounding: str) -> Lowered:
     }
     if not is_power_of_two(count):
         factor, k = inverse(count)
-        scalars.update(mean_factor=mean.factor, mean_shift=mean.shift, variance_factor=factor, variance_shift=k - ceil_log2(count))
+        scalars.update(
+            mean_factor=mean.factor, mean_shift=mean.shift, variance_factor=factor, variance_shift=k - ceil_log2(count)
+        )
     lowered = Lowered(node, kernel, {"X": x.name}, {"Y": y.name}, constants, scalars)
     if named:
         lowered.observed = {role: node.attrs[role] for role in ROLES}
@@ -129,7 +133,9 @@ def lower_max_pool(node: Node, graph: Graph, rounding: str) -> Lowered:
     shape = PoolShape(x.shape[0] * x.shape[1], height, width, kernel, strides, pads, dilations, dtype, low)
     expected = result(node, graph).shape[2:]
     if shape.out[-len(expected) :] != tuple(expected):
-        raise UnsupportedNode(f"ONNX node '{node.name}' (MaxPool): ceil_mode must be 0 where it changes the shape {expected}.")
+        raise UnsupportedNode(
+            f"ONNX node '{node.name}' (MaxPool): ceil_mode must be 0 where it changes the shape {expected}."
+        )
     return Lowered(node, max_pool(shape), {"X": x.name}, {"Y": node.outputs[0]})
 
 
