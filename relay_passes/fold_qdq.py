@@ -18,7 +18,7 @@ def fold_qdq(drafts: list[Draft], outputs: Sequence[Operand]) -> list[Draft]:
     """DequantizeLinear(x…) → op → QuantizeLinear becomes QLinear-op where the float value has no other reader.
 
     The quantised draft takes the Quantize's place and covers what it replaced. A Dequantize with other readers stays
-    for those. Add, Mul, Concat, Conv, MatMul, Gemm and the average pools have a quantised form; layout operations
+    for those. Add, Mul, Concat, Conv, MatMul, Gemm and GlobalAveragePool have a quantised form; layout operations
     and MaxPool work on codes where the scales before and after are equal; the others stay.
     """
     producers = {draft.root: draft for draft in drafts}
@@ -64,6 +64,11 @@ def _as_output(draft: Draft, inner: Draft, uses: list[Use]) -> bool:
     return all(use.want == draft.out for use in uses)
 
 
+def _one_onnx_node(draft: Draft, inner: Draft, uses: list[Use]) -> bool:
+    """A QLinear operator that Relay spells as three calls; three ONNX nodes become a table of the compiler instead."""
+    return bool(draft.root.span) and draft.root.span == inner.root.span and _all_per_tensor(draft, inner, uses)
+
+
 def _linear(draft: Draft, inner: Draft, uses: list[Use]) -> bool:
     """Per-tensor data, weights with scales per output channel at most, an int32 bias in units of the product."""
     data, weight, *bias = (use.want for use in uses)
@@ -103,8 +108,9 @@ FOLDS: dict[str, tuple[str, Callable[[Draft, Draft, list[Use]], bool]]] = {
     "Add": ("QLinearAdd", _all_per_tensor),
     "Mul": ("QLinearMul", _all_per_tensor),
     "Concat": ("QLinearConcat", _all_per_tensor),
-    "AveragePool": ("QLinearAveragePool", _all_per_tensor),
     "GlobalAveragePool": ("QLinearGlobalAveragePool", _all_per_tensor),
+    "Sigmoid": ("QLinearSigmoid", _one_onnx_node),
+    "LeakyRelu": ("QLinearLeakyRelu", _one_onnx_node),
     "Conv": ("QLinearConv", _linear),
     "MatMul": ("QLinearMatMul", _linear),
     "Gemm": ("QGemm", _linear),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -59,6 +61,28 @@ def node_names(model: ModelProto) -> list[str]:
     return names
 
 
+def sorted_nodes(model: ModelProto) -> list[tuple[NodeProto, str]]:
+    """Nodes and names, each after the makers of its inputs and otherwise in the order of the file.
+
+    ONNX asks for that order, but ONNX Runtime's QDQ quantiser does not write it.
+    """
+    nodes = list(zip(model.graph.node, node_names(model)))
+    makers = {output: index for index, (node, _) in enumerate(nodes) for output in node.output if output}
+    waiting = [len({makers[name] for name in node.input if name in makers}) for node, _ in nodes]
+    readers: dict[int, set[int]] = defaultdict(set)
+    for index, (node, _) in enumerate(nodes):
+        for name in node.input:
+            readers[makers.get(name, -1)].add(index)
+    ready, order = [index for index, count in enumerate(waiting) if count == 0], []
+    while ready:
+        order.append(heappop(ready))
+        for reader in readers[order[-1]]:
+            waiting[reader] -= 1
+            if waiting[reader] == 0:
+                heappush(ready, reader)
+    return [nodes[index] for index in order]
+
+
 def _initializers(model: ModelProto) -> dict[str, Value]:
     from onnx import numpy_helper
 
@@ -84,7 +108,7 @@ def _input(info: ValueInfoProto, shapes: dict[str, Shape]) -> Value:
 def _import_nodes(model: ModelProto, values: dict[str, Value]) -> Names:
     opsets = {entry.domain: entry.version for entry in model.opset_import}
     names: Names = {}
-    for proto, name in zip(model.graph.node, node_names(model)):
+    for proto, name in sorted_nodes(model):
         node = _open(proto, name, values, opsets.get(proto.domain, 1))
         results = _fold(proto, node) or _convert(node)
         values.update(zip(proto.output, results))
@@ -99,8 +123,8 @@ def _open(proto: NodeProto, name: str, values: dict[str, Value], opset: int) -> 
     missing = [key for key in proto.input if key and key not in values]
     if missing:
         raise UserError(
-            f"ONNX node '{name}' ({proto.op_type}): input '{missing[0]}' must be made by an earlier node, found none. "
-            "Sort the nodes, or leave optional second outputs unused."
+            f"ONNX node '{name}' ({proto.op_type}): input '{missing[0]}' must be made by a node, found none. "
+            "Repair the model, or leave optional second outputs unused."
         )
     attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in proto.attribute}
     inputs = [values[key] if key else None for key in proto.input]

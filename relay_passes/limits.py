@@ -37,14 +37,53 @@ def _without(graph: Graph, names: set[str]) -> Graph:
 
 
 def _refused_once(graph: Graph, calibrated: bool) -> Refusals:
-    from epu.passes import recognise_unary_tables
-
+    """Refusals by rows and kernels; where there are none and the ranges follow from the graph, by trying to lower it."""
     unranged = set() if calibrated else {name for name in graph.inputs if isinstance(graph.tensors[name].type, Float)}
+    recognised = _recognised(graph)
     found = {}
-    for node in recognise_unary_tables(graph).nodes:
-        error = _integer_tensor(node, graph) or _broken_limit(node, graph) or _unranged_input(node, unranged)
+    for node in recognised.nodes:
+        reasons = (_integer_tensor(node, graph), _broken_limit(node, recognised), _no_kernel(node))
+        error = next(filter(None, (*reasons, _unranged_input(node, unranged))), None)
         found.update({} if error is None else {node.name: error})
-    return found
+    return found or ({} if calibrated else _not_lowered(graph))
+
+
+def _recognised(graph: Graph) -> Graph:
+    from epu.passes import recognise_layer_norm, recognise_softmax, recognise_unary_tables
+
+    return recognise_softmax(recognise_unary_tables(recognise_layer_norm(graph)))
+
+
+def _no_kernel(node: Node) -> UserError | None:
+    from epu.lowering.table import LOWERINGS, VIEWS
+
+    if node.op in LOWERINGS or node.op in VIEWS:
+        return None
+    return UnsupportedNode(
+        f"ONNX node '{node.name}' ({node.op}): the EPU must have a kernel for the operator, found none. "
+        "Leave it on the host."
+    )
+
+
+def _not_lowered(graph: Graph) -> Refusals:
+    """Nodes whose kernel refuses their shapes or attributes."""
+    from epu.compiler import PASSES
+    from epu.lowering.table import VIEWS
+
+    for each in PASSES:
+        graph = each(graph)
+    tried = {node.name: _lowering_error(node, graph) for node in graph.nodes if node.op not in VIEWS}
+    return {name: error for name, error in tried.items() if error is not None}
+
+
+def _lowering_error(node: Node, graph: Graph) -> UserError | None:
+    from epu.lowering.table import lower
+
+    try:
+        lower(node, graph, "exact")
+    except UserError as error:
+        return error
+    return None
 
 
 def _broken_limit(node: Node, graph: Graph) -> UserError | None:

@@ -47,7 +47,7 @@ def _program(digest: str, blob: str) -> Program:
 
 def _run(program: Program, inputs: tuple[Any, ...], outputs: tuple[Any, ...]) -> None:
     from epu.raw_tensors import decode, encode
-    from epu.simulator.simulate import simulate
+    from epu.simulator import simulate
 
     arrays = {buffer.name: array.numpy() for buffer, array in zip(program.inputs, inputs)}
     result = simulate(program, encode(program.inputs, arrays))

@@ -96,7 +96,7 @@ def q(scale: float, zero: int = 0) -> tuple[Any, Any]:
 
 
 def qlinear_network() -> tuple[onnx.ModelProto, dict[str, Array]]:
-    """Every QLinear operator between one QuantizeLinear and one DequantizeLinear, per-channel weights included."""
+    """Most QLinear operators between one QuantizeLinear and one DequantizeLinear, per-channel weights included."""
     grow = Builder()
     x = grow.node("QuantizeLinear", ["x", *q(0.03, 3)], "quantize")
     weight, scales = codes(8, 3, 3, 3), np.linspace(0.002, 0.01, 8, dtype=np.float32)
@@ -106,14 +106,26 @@ def qlinear_network() -> tuple[onnx.ModelProto, dict[str, Array]]:
     y = grow.node("QLinearGlobalAveragePool", [y, *q(0.06), *q(0.05)], "pool", MICROSOFT, channels_last=0)
     x = grow.node("QLinearMul", [x, *q(0.05, -4), y, *q(0.05), *q(0.04)], "gate", MICROSOFT)
     x = grow.node("QLinearAdd", [x, *q(0.04), codes(8, 1, 1), *q(0.02), *q(0.06, 1)], "shift", MICROSOFT)
-    x = grow.node("QLinearConcat", [*q(0.05), x, *q(0.06, 1), x, *q(0.06, 1)], "concat", MICROSOFT, axis=1)
     x = grow.node("Transpose", [x], "transpose", perm=[0, 2, 3, 1])
-    x = grow.node("QLinearMatMul", [x, *q(0.05), codes(16, 6), *q(0.01), *q(0.08)], "product")
+    x = grow.node("QLinearMatMul", [x, *q(0.06, 1), codes(8, 6), *q(0.01), *q(0.08)], "product")
     x = grow.node("Reshape", [x, np.array([4, 24], np.int64)], "flat")
     gemm = [x, *q(0.08), codes(5, 24, seed=2), *q(0.02), np.arange(5, dtype=np.int32), *q(0.3)]
     x = grow.node("QGemm", gemm, "gemm", MICROSOFT, transB=1)
     x = grow.node("DequantizeLinear", [x, *q(0.3)], "dequantize")
     sample = {"x": normal(1, 3, 8, 8)}
+    return grow.model(sample, [x]), sample
+
+
+def tables() -> tuple[onnx.ModelProto, dict[str, Array]]:
+    """The QLinear operators that are tables, and QLinearConcat."""
+    grow = Builder()
+    x = grow.node("QuantizeLinear", ["x", *q(0.03, 3)], "quantize")
+    a = grow.node("QLinearSigmoid", [x, *q(0.03, 3), *q(1 / 256, -128)], "sigmoid", MICROSOFT)
+    b = grow.node("QLinearLeakyRelu", [x, *q(0.03, 3), *q(0.02)], "leaky", MICROSOFT, alpha=0.25)
+    parts = [a, *q(1 / 256, -128), b, *q(0.02)]
+    x = grow.node("QLinearConcat", [*q(0.025), *parts], "concat", MICROSOFT, axis=1)
+    x = grow.node("DequantizeLinear", [x, *q(0.025)], "dequantize")
+    sample = {"x": normal(1, 3, 4, 4)}
     return grow.model(sample, [x]), sample
 
 

@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
-from fake_compiler import FakeCompiler, install
 from relay_models import Builder, normal, qlinear_network
 from relay_running import HOST, built_outputs, executor_outputs, ort_outputs
+from spy import Spy, install
 from tvm import relay
 from tvm.relay import build as early_alias
 
 import epu
+import epu.compiler
 from epu.errors import UnsupportedNode, UserError
 from epu.hw_config import HWConfig
 from epu.relay_passes.import_onnx import import_onnx
@@ -25,7 +26,7 @@ from epu.relay_passes.partition import epu_functions, is_partitioned, partition_
 
 
 @pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> FakeCompiler:
+def spy(monkeypatch: pytest.MonkeyPatch) -> Spy:
     return install(monkeypatch)
 
 
@@ -34,9 +35,8 @@ MODULE = import_onnx(MODEL)[0]
 (EXPECTED,) = ort_outputs(MODEL, INPUTS)
 
 
-def assert_close(found: Any) -> None:
-    """Equal int8 codes; the stand-in keeps floats with 16 fraction bits."""
-    np.testing.assert_allclose(found, EXPECTED, rtol=0, atol=2**-16)
+def assert_equal(found: Any) -> None:
+    np.testing.assert_array_equal(found, EXPECTED)
 
 
 def virtual_machine(module: Any) -> list[Any]:
@@ -69,78 +69,98 @@ ENTRY_POINTS: dict[str, Callable[[Any], list[Any]]] = {
 
 
 @pytest.mark.parametrize("entry", ENTRY_POINTS)
-def test_entry_point_compiles_for_the_epu(entry: str, fake: FakeCompiler) -> None:
+def test_entry_point_compiles_for_the_epu(entry: str, spy: Spy) -> None:
     (found,) = ENTRY_POINTS[entry](MODULE)
-    assert fake.runs == 1
-    names = [node.name for node in fake.graphs[0].nodes]
+    assert spy.runs == 1
+    names = [node.name for node in spy.graphs[0].nodes]
     assert entry == "virtual machine" or names == [node.name for node in MODEL.graph.node]  # its passes drop spans
-    assert_close(found)
+    assert_equal(found)
 
 
-def test_host_target_does_not_partition(fake: FakeCompiler) -> None:
+def test_host_target_does_not_partition(spy: Spy) -> None:
     built_outputs(MODULE, INPUTS, HOST)
-    assert not fake.graphs
+    assert not spy.graphs
 
 
-def test_build_leaves_the_users_module_alone(fake: FakeCompiler) -> None:
+def test_build_leaves_the_users_module_alone(spy: Spy) -> None:
     before = tvm.ir.structural_hash(MODULE)
     relay.build(MODULE, target="epu")
     assert tvm.ir.structural_hash(MODULE) == before
     assert not is_partitioned(MODULE)
 
 
-def test_params_are_bound(fake: FakeCompiler) -> None:
+def test_params_are_bound(spy: Spy) -> None:
     module, params = relay.frontend.from_onnx(MODEL, freeze_params=False)
     (found,) = built_outputs(module, INPUTS, "epu", params=params)
-    assert_close(found)
-    assert fake.runs == 1
+    assert_equal(found)
+    assert spy.runs == 1
 
 
-def test_optimize_partitions(fake: FakeCompiler) -> None:
+def test_optimize_partitions(spy: Spy) -> None:
     optimized, _ = relay.optimize(MODULE, target="epu")
     assert 'Compiler="epu"' in optimized.astext(show_meta_data=False)
 
 
-def test_config_chooses_machine_and_rounding(fake: FakeCompiler) -> None:
+def test_config_chooses_machine_and_rounding(spy: Spy) -> None:
     with epu.config(HWConfig(product="QC-N"), rounding="ort"):
         relay.build(MODULE, target="epu")
     relay.build(MODULE, target="epu")
-    assert [(each.machine.product, each.rounding) for each in fake.programs] == [("QC-N", "ort"), ("QC-U", "exact")]
+    assert spy.options == [("QC-N", "ort"), ("QC-U", "exact")]
 
 
-def test_export_and_load(fake: FakeCompiler, tmp_path: Path) -> None:
+def test_export_and_load(spy: Spy, tmp_path: Path) -> None:
     path = tmp_path / "network.so"
     relay.build(MODULE, target="epu").export_library(str(path))
     (found,) = executor_outputs(tvm.runtime.load_module(str(path)), INPUTS)
-    assert_close(found)
+    assert_equal(found)
 
 
-def test_two_models_with_equal_symbols_keep_their_programs(fake: FakeCompiler) -> None:
+LOADING = """
+import sys, epu, tvm, numpy as np
+from tvm.contrib import graph_executor
+library, sample, result = sys.argv[1:]
+executor = graph_executor.GraphModule(tvm.runtime.load_module(library)["default"](tvm.cpu()))
+executor.set_input("x", np.load(sample))
+executor.run()
+np.save(result, executor.get_output(0).numpy())
+assert "tvm.relay" not in sys.modules
+"""
+
+
+def test_a_new_process_runs_the_exported_library(tmp_path: Path) -> None:
+    library, sample, result = (str(tmp_path / name) for name in ("network.so", "x.npy", "y.npy"))
+    relay.build(MODULE, target="epu").export_library(library)
+    np.save(sample, INPUTS["x"])
+    subprocess.run([sys.executable, "-c", LOADING, library, sample, result], check=True)
+    assert_equal(np.load(result))
+
+
+def test_two_models_with_equal_symbols_keep_their_programs(spy: Spy) -> None:
     grow = Builder()
     other = grow.model({"x": normal(1, 3)}, [grow.node("QuantizeLinear", ["x", np.float32(0.5), np.int8(0)])])
     first, second = (relay.build(import_onnx(model)[0], target="epu") for model in (MODEL, other))
     assert executor_outputs(second, {"x": normal(1, 3)})[0].shape == (1, 3)
-    assert_close(executor_outputs(first, INPUTS)[0])
+    assert_equal(executor_outputs(first, INPUTS)[0])
 
 
-def test_an_error_of_the_simulator_reaches_the_user(fake: FakeCompiler) -> None:
+def test_an_error_of_the_simulator_reaches_the_user(spy: Spy) -> None:
     library = relay.build(MODULE, target="epu")
-    fake.fault = UserError("the machine stopped at pc 7")
+    spy.fault = UserError("the machine stopped at pc 7")
     with pytest.raises(UserError, match="the machine stopped at pc 7"):
         executor_outputs(library, INPUTS)
     assert not hasattr(relay.Span(relay.SourceName("TVM's own errors keep their text"), 0, 0, 0, 0), "spans")
 
 
-def test_an_error_of_the_compiler_reaches_the_user(fake: FakeCompiler, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_the_compiler_reaches_the_user(spy: Spy, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any, **__: Any) -> None:
         raise UnsupportedNode("ONNX node 'conv': too large, found 9. Split it.")
 
-    monkeypatch.setattr(sys.modules["epu.compiler"], "compile_graph", refuse)
+    monkeypatch.setattr(epu.compiler, "compile_graph", refuse)
     with pytest.raises(UnsupportedNode, match="ONNX node 'conv': too large"):
         relay.build(MODULE, target="epu")
 
 
-def test_host_nodes_between_epu_nodes(fake: FakeCompiler) -> None:
+def test_host_nodes_between_epu_nodes(spy: Spy) -> None:
     grow = Builder()
     x = grow.node("QuantizeLinear", ["x", np.float32(0.05), np.int8(0)], "q")
     x = grow.node("DequantizeLinear", [x, np.float32(0.05), np.int8(0)], "d")
@@ -152,7 +172,7 @@ def test_host_nodes_between_epu_nodes(fake: FakeCompiler) -> None:
     module = partition_for_epu(import_onnx(model)[0])
     assert len(epu_functions(module)) == 2
     np.testing.assert_array_equal(built_outputs(module, inputs, "epu")[0], ort_outputs(model, inputs)[0])
-    assert fake.runs == 2
+    assert spy.runs == 2
 
 
 IMPORT_ORDERS = (
