@@ -36,8 +36,8 @@ def import_onnx(model: ModelProto, shapes: dict[str, Shape] | None = None) -> tu
 
     ``shapes`` overrides declared input shapes. Returns the typed module (constants inside, each with its ONNX name as
     span), an empty ``params`` and the map (node name, output index) → tensor name. Every call carries the ONNX node
-    name as span, and the last call with a name is that node's output. Raises ``UserError`` for a dynamic input and
-    ``UnsupportedNode`` for a node without converter.
+    name as span, with the output index as its line; the last call for an output is that output. Raises ``UserError``
+    for a dynamic input and ``UnsupportedNode`` for a node without converter.
     """
     values = _initializers(model)
     inputs = {info.name: _input(info, shapes or {}) for info in model.graph.input if info.name not in values}
@@ -138,7 +138,8 @@ def _convert(node: OnnxNode) -> list[Value]:
             f"ONNX node '{node.name}' ({node.op_type}): the importer must know the op, found none of that name. "
             "Leave it out with epu.cut_onnx, or import the model with relay.frontend.from_onnx to run it on the host."
         )
-    return [converter(node)]
+    result = converter(node)
+    return result if isinstance(result, list) else [result]
 
 
 def _fold(proto: NodeProto, node: OnnxNode) -> list[Value] | None:

@@ -10,7 +10,7 @@ import numpy as np
 from epu.relay_passes.onnx_node import OnnxNode, Value, constant
 from epu.relay_passes.tvm_relay import relay
 
-Converter = Callable[[OnnxNode], Value]
+Converter = Callable[[OnnxNode], Value | list[Value]]
 FLOAT_MAX = float(np.finfo(np.float32).max)
 
 
@@ -96,6 +96,17 @@ def softmax(node: OnnxNode) -> Value:
     return node.result(node.emit(relay.reshape(soft, value.shape)), value.shape)
 
 
+def batch_normalization(node: OnnxNode) -> Value:
+    """With constant statistics: one product and one sum per channel."""
+    value = node.input(0)
+    scale, bias, mean, variance = (node.data(index) for index in range(1, 5))
+    factor = (scale / np.sqrt(variance + np.float32(node.attr("epsilon", 1e-5)))).astype(np.float32)
+    shape = (-1, *(1,) * (value.rank - 2))
+    terms = [relay.const(each.reshape(shape)) for each in (factor, (bias - mean * factor).astype(np.float32))]
+    scaled = node.emit(relay.multiply(value.expr, terms[0]))
+    return node.result(node.emit(relay.add(scaled, terms[1])), value.shape)
+
+
 def layer_normalization(node: OnnxNode) -> Value:
     value = node.input(0)
     axis = node.attr("axis", -1) % value.rank
@@ -160,6 +171,7 @@ CONVERTERS: dict[str, Converter] = {
     "HardSigmoid": hard_sigmoid,
     "HardSwish": hard_swish,
     "Softmax": softmax,
+    "BatchNormalization": batch_normalization,
     "LayerNormalization": layer_normalization,
     "ReduceMean": _reduce(relay.mean),
     "ReduceSum": _reduce(relay.sum),

@@ -101,6 +101,27 @@ def _bounds(node: OnnxNode) -> tuple[list[int], list[int], list[int], list[int]]
     return starts, ends, [axis % rank for axis in axes], steps
 
 
+def split(node: OnnxNode) -> list[Value]:
+    """One slice per output."""
+    value = node.input(0)
+    axis = node.attr("axis", 0) % value.rank
+    sizes = node.data(1).tolist() if node.has(1) else node.attr("split", _even(value.shape[axis], node.num_outputs))
+    ends = np.cumsum(sizes).tolist()
+    return [_part(node, axis, end - size, end, index) for index, (size, end) in enumerate(zip(sizes, ends))]
+
+
+def _even(size: int, count: int) -> list[int]:
+    """Equal sizes, the last one smaller where they do not fit."""
+    chunk = -(-size // count)
+    return [chunk] * (count - 1) + [size - chunk * (count - 1)]
+
+
+def _part(node: OnnxNode, axis: int, begin: int, end: int, output: int) -> Value:
+    value = node.input(0)
+    expr = node.emit(relay.strided_slice(value.expr, [begin], [end], [1], axes=[axis]), output)
+    return node.result(expr, (*value.shape[:axis], end - begin, *value.shape[axis + 1 :]))
+
+
 def gather(node: OnnxNode) -> Value:
     """Constant indices are made non-negative; computed ones (token ids) must be."""
     value, indices = node.input(0), node.input(1)
@@ -139,6 +160,7 @@ CONVERTERS: dict[str, Converter] = {
     "Transpose": transpose,
     "Concat": concat,
     "Slice": slice_,
+    "Split": split,
     "Gather": gather,
     "Identity": identity,
     "Dropout": identity,

@@ -144,4 +144,25 @@ def conv(node: OnnxNode) -> Value:
     return node.result(expr, (data.shape[0], weight.shape[0], *window.out_shape(data.shape[2:])))
 
 
-CONVERTERS: dict[str, Converter] = {"MatMul": matmul, "Gemm": gemm, "Conv": conv}
+def conv_transpose(node: OnnxNode) -> Value:
+    """2-D; ``output_shape`` and ``auto_pad`` must have been resolved to pads."""
+    data, weight = node.input(0), node.input(1)
+    if data.rank != 4 or node.attr("output_shape") or node.text("auto_pad", "NOTSET") != "NOTSET":
+        raise node.refuse("it must be 2-D with explicit pads", "another form", "Give pads instead of output_shape")
+    window = window_of(node, data.shape[2:], weight.shape[2:])
+    extra, group = tuple(node.attr("output_padding", (0, 0))), node.attr("group", 1)
+    attributes = conv_attributes(node, weight, window) | {"channels": weight.shape[1] * group}
+    call = relay.nn.conv2d_transpose(data.expr, weight.expr, kernel_layout="IOHW", output_padding=extra, **attributes)
+    expr = node.emit(call)
+    if node.has(2):
+        expr = node.emit(relay.nn.bias_add(expr, node.input(2).expr))
+    spatial = [_grown(window, size, axis) + extra[axis] for axis, size in enumerate(data.shape[2:])]
+    return node.result(expr, (data.shape[0], weight.shape[1] * group, *spatial))
+
+
+def _grown(window: Window, size: int, axis: int) -> int:
+    reach = window.dilations[axis] * (window.kernel[axis] - 1) + 1
+    return (size - 1) * window.strides[axis] + reach - window.pads[axis] - window.pads[axis + len(window.kernel)]
+
+
+CONVERTERS: dict[str, Converter] = {"MatMul": matmul, "Gemm": gemm, "Conv": conv, "ConvTranspose": conv_transpose}

@@ -85,9 +85,9 @@ class OnnxNode:
             raise self.refuse(f"input {index} must be a constant", "a computed tensor", remedy)
         return value.data
 
-    def emit(self, call: Any) -> Any:
-        """The same Relay call, carrying this node's name as span."""
-        return relay.Call(call.op, call.args, call.attrs, call.type_args, span_of(self.name))
+    def emit(self, call: Any, output: int = 0) -> Any:
+        """The same Relay call, carrying this node's name (and which output it makes) as span."""
+        return relay.Call(call.op, call.args, call.attrs, call.type_args, span_of(self.name, output))
 
     def result(self, expr: Any, shape: Shape, dtype: str | None = None) -> Value:
         """Output value of this node."""

@@ -1,4 +1,4 @@
-"""ONNX → Relay for pooling, and the window arithmetic that convolution shares."""
+"""ONNX → Relay for pooling and resizing, and the window arithmetic that convolution shares."""
 
 from __future__ import annotations
 
@@ -107,8 +107,40 @@ def global_average_pool(node: OnnxNode) -> Value:
     return node.result(*global_average_expr(node, node.input(0).expr))
 
 
+RESIZE_METHODS = {"nearest": "nearest_neighbor", "linear": "linear", "cubic": "cubic"}
+ROUNDINGS = {"round_prefer_floor": "round_prefer_floor", "floor": "floor", "ceil": "ceil", "": ""}
+
+
+def resize(node: OnnxNode) -> Value:
+    """Of the two spatial axes, by constant ``sizes`` (input 3) or ``scales`` (input 2, or 1 in opset 10)."""
+    value = node.input(0)
+    shape = _resized(node, value.shape)
+    if value.rank != 4 or shape[:2] != value.shape[:2]:
+        raise node.refuse("only axes 2 and 3 may be resized", f"{value.shape} to {shape}", "Transpose the tensor first")
+    mode, nearest = node.text("mode", "nearest"), node.text("nearest_mode", "round_prefer_floor")
+    where = node.text("coordinate_transformation_mode", "half_pixel" if node.opset > 10 else "asymmetric")
+    call = relay.image.resize2d(
+        value.expr,
+        shape[2:],
+        layout="NCHW",
+        method=RESIZE_METHODS[mode],
+        coordinate_transformation_mode="half_pixel" if where == "pytorch_half_pixel" else where,
+        rounding_method=ROUNDINGS.get(nearest if node.opset > 10 else "floor", "round") if mode == "nearest" else "",
+        cubic_alpha=node.attr("cubic_coeff_a", -0.75),
+    )
+    return node.result(node.emit(call), shape)
+
+
+def _resized(node: OnnxNode, shape: Shape) -> Shape:
+    if node.has(3):
+        return tuple(int(size) for size in node.data(3))
+    scales = node.data(2 if node.opset > 10 else 1)
+    return tuple(int(size * float(scale)) for size, scale in zip(shape, scales))
+
+
 CONVERTERS: dict[str, Converter] = {
     "MaxPool": max_pool,
     "AveragePool": average_pool,
+    "Resize": resize,
     "GlobalAveragePool": global_average_pool,
 }

@@ -8,7 +8,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from epu.relay_passes.tvm_relay import relay, span_name, tvm
+from epu.relay_passes.tvm_relay import relay, span_name, span_output, tvm
 from epu.simulator.errors import UserError
 
 Shape = tuple[int, ...]
@@ -52,6 +52,7 @@ class Step:
     dtype: str
     index: float
     origin: Any = None
+    output: int = 0  # which output of the ONNX node
 
 
 Operand = Source | Const | Step
@@ -185,7 +186,7 @@ class _Viewer:
         else:
             shape, dtype = static_type(span or name, expr.checked_type)
         attrs = getattr(expr, "attrs", None)
-        step = Step(name, args, attrs, span, shape, dtype, float(len(self.steps)), expr)
+        step = Step(name, args, attrs, span, shape, dtype, float(len(self.steps)), expr, span_output(expr.span))
         self.steps.append(step)
         return step
 

@@ -74,6 +74,7 @@ class _Builder:
         self.tensor_names = tensor_names
         self.drafts = self._ordered(drafts)
         self.names = draft_names(self.drafts)
+        self.owners = {(draft.root.span, draft.root.output): draft for draft in self.drafts}
         self.wants = self._wanted()
         self.graph = Graph(name, [], {}, [], [])
         self.made: dict[Operand, str] = {}
@@ -150,8 +151,10 @@ class _Builder:
         self.graph.nodes.append(Node(name, draft.op, inputs, [output], dict(draft.attrs), self._covers(draft, output)))
 
     def _output_name(self, draft: Draft) -> str:
-        name = self.names[draft]
-        return self.tensor_names.get((name, 0), f"{name}:0")
+        """The ONNX name where ``draft`` is the last call for that output of its node."""
+        key = (draft.root.span, draft.root.output)
+        owner = self.owners.get(key) is draft
+        return self.tensor_names.get(key, f"{key[0]}:{key[1]}") if owner and key[0] else f"{self.names[draft]}:0"
 
     def _covers(self, draft: Draft, output: str) -> list[tuple[str, str, tuple[str, ...]]]:
         """The ONNX nodes a folded draft stands for, without those that stay in the graph for other readers."""

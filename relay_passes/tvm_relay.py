@@ -15,14 +15,19 @@ from tvm import relay
 
 from epu.relay_passes.tvm_target import HOST, host_target
 
-__all__ = ["HOST", "host_target", "install_onnx_mapping", "relay", "span_name", "span_of", "tvm"]
+__all__ = ["HOST", "host_target", "install_onnx_mapping", "relay", "span_name", "span_of", "span_output", "tvm"]
 
 OUTPUT_MARK = "@@"  # hhb-tvm's from_onnx names the calls that make outputs "tensor@@node"
 
 
-def span_of(name: str) -> Any:
-    """Span that carries an ONNX node (or initializer) name through Relay's passes."""
-    return relay.Span(relay.SourceName(name), 0, 0, 0, 0)
+def span_of(name: str, output: int = 0) -> Any:
+    """Span that carries an ONNX node (or initializer) name, and which output is made, through Relay's passes."""
+    return relay.Span(relay.SourceName(name), output, 0, 0, 0)
+
+
+def span_output(span: Any) -> int:
+    """Output index that a span carries."""
+    return int(getattr(span, "line", 0)) if span is not None else 0
 
 
 def span_name(span: Any) -> str:

@@ -14,6 +14,7 @@ from relay_running import built_outputs, calls, ort_outputs
 
 from epu.errors import UnsupportedNode, UserError
 from epu.relay_passes.import_onnx import import_onnx
+from epu.relay_passes.to_graph import to_graph
 from epu.relay_passes.tvm_relay import span_name
 
 X4 = normal(1, 4, 7, 9)
@@ -101,6 +102,31 @@ CASES: dict[str, tuple[str, list[Any], Any, int, dict[str, Any]]] = {
     "conv": ("Conv", [normal(6, 4, 3, 3), normal(6)], X4, 17, {"pads": [1, 0, 1, 2], "strides": [2, 1]}),
     "conv_groups": ("Conv", [normal(4, 1, 3, 3)], X4, 17, {"group": 4, "dilations": [2, 1]}),
     "conv_same_lower": ("Conv", [normal(2, 4, 2, 2)], X4, 17, {"auto_pad": "SAME_LOWER", "strides": [2, 2]}),
+    "conv_transpose": (
+        "ConvTranspose",
+        [normal(4, 3, 3, 2), normal(3)],
+        X4,
+        17,
+        {"strides": [2, 2], "pads": [1, 0, 0, 1]},
+    ),
+    "conv_transpose_extra": (
+        "ConvTranspose",
+        [normal(4, 3, 2, 2)],
+        X4,
+        17,
+        {"strides": [2, 2], "output_padding": [1, 1]},
+    ),
+    "batch_norm": ("BatchNormalization", [normal(4), normal(4), normal(4), np.abs(normal(4)) + 1], X4, 15, {}),
+    "resize_nearest": (
+        "Resize",
+        ["", np.array([1, 1, 2, 2], np.float32)],
+        X4,
+        13,
+        {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"},
+    ),
+    "resize_nearest_default": ("Resize", ["", np.array([1, 1, 3, 2], np.float32)], X4, 13, {}),
+    "resize_10": ("Resize", [np.array([1, 1, 2, 3], np.float32)], X4, 10, {}),
+    "resize_linear": ("Resize", ["", "", array(1, 4, 10, 14)], X4, 13, {"mode": "linear"}),
     "conv_1d": ("Conv", [normal(3, 5, 3)], X3, 17, {"pads": [1, 1]}),
 }
 
@@ -151,6 +177,25 @@ def test_every_node_has_calls_with_its_name_and_the_last_one_is_its_output(netwo
     readers = {arg for call in calls(module["main"]) for arg in call.args}
     inner = [call for call in calls(module["main"]) if call not in last.values()]
     assert all(call in readers for call in inner)
+
+
+def test_each_output_of_a_split_keeps_its_name() -> None:
+    grow = Builder()
+    node = onnx.helper.make_node("Split", ["x", grow.constant(array(1, 3, 1))], ["first", "second", "third"], "split")
+    node.attribute.append(onnx.helper.make_attribute("axis", 1))
+    grow.nodes.append(node)
+    model = grow.model({"x": X3}, ["third", "first", "second"])
+    module, _, names = import_onnx(model)
+    assert names == {("split", 0): "first", ("split", 1): "second", ("split", 2): "third"}
+    for found, expected in zip(built_outputs(module, {"x": X3}), ort_outputs(model, {"x": X3})):
+        np.testing.assert_array_equal(found, expected)
+    graph = to_graph(module, "model", names)
+    assert graph.outputs == ["third", "first", "second"]
+    assert {node.outputs[0]: node.attrs["starts"] for node in graph.nodes} == {
+        "first": (0,),
+        "second": (1,),
+        "third": (4,),
+    }
 
 
 def test_integer_shape_arithmetic_is_folded() -> None:
