@@ -166,6 +166,7 @@ class _Builder:
             padded=frozenset({"padded"} & set(self.stages)),
             broadcast=frozenset() if s.depthwise else frozenset({"W"}),
             gathers=frozenset({"patch"}),
+            dots=frozenset({"acc"}),
             macs=s.macs,
         )
 

@@ -29,7 +29,7 @@ class Kernel:
     ``axes`` names the axis of each dimension of every stage and array parameter; ``stages`` lists the stages, producers
     first, the main output last; ``reduced`` the reduction axes of a stage; ``padded`` stages live in OCM; ``broadcast``
     parameters are read by the Mac's bus straight from OCM; ``observed`` stages are recorded where they lie;
-    ``gathers`` are stages that only move OCM values into LRM.
+    ``gathers`` are stages that only move OCM values into LRM; ``dots`` are sums of int8 products, for the MAC units.
     """
 
     family: str
@@ -43,6 +43,7 @@ class Kernel:
     padded: frozenset[str] = frozenset()
     broadcast: frozenset[str] = frozenset()
     gathers: frozenset[str] = frozenset()
+    dots: frozenset[str] = frozenset()
     observed: tuple[str, ...] = ()
     macs: int = 0
 

@@ -84,6 +84,7 @@ def matmul(shape: MatmulShape) -> Kernel:
         lambda machine, budget: matmul_tiling(shape, machine, budget),
         reduced={"acc": ("k",)},
         broadcast=frozenset({"B"}),
+        dots=frozenset({"acc"}),
         macs=b * m * n * k,
     )
 

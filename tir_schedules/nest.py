@@ -251,6 +251,8 @@ class _Reader:
         allocated = tuple(self.buffer(each) for each in block.alloc_buffers)
         if type(block.body).__name__ == "BufferStore":
             return self.nest(block, loops)
+        if type(block.body).__name__ == "Evaluate":
+            return self.dot(block, loops)
         body = self.tree(block.body)
         return Allocate(allocated, body) if allocated else body
 
@@ -280,6 +282,25 @@ class _Reader:
         if value[0] == "op" and value[1] in ("add", "max", "min") and value[3] == own:
             return Nest(loops, target, value[4], value[1], tap)
         return Nest(loops, target, value, "", tap)
+
+    def dot(self, block: Any, loops: tuple[Loop, ...]) -> Nest:
+        """The intrinsic ``epu.dot``: its operand tiles say which elements of which buffers are summed."""
+        regions = {_key(match.buffer.data): match.source for match in block.match_buffers}
+        pointers = [regions[_key(argument.args[1])] for argument in block.body.value.args[1:]]
+        extents = [int(each.extent) for each in pointers[1].region if int(each.extent) > 1]
+        summed = tuple(Loop(-1 - index, extent, "local") for index, extent in enumerate(extents))
+        acc, a, b = (self.region(pointer, summed) for pointer in pointers)
+        product = ("op", "mul", "i32", *(("load", each.buffer, each.indices) for each in (a, b)))
+        return Nest((*loops, *summed), acc, product, "add")
+
+    def region(self, region: Any, summed: tuple[Loop, ...]) -> Access:
+        """First element of a region, plus a loop for each axis of more than one element."""
+        left = iter(summed)
+        indices = []
+        for each in region.region:
+            step = (1, (0, ((next(left).var, 1),))) if int(each.extent) > 1 else (0, (0, ()))
+            indices.append(combine([(1, affine(each.min)), step]))
+        return Access(self.buffer(region.buffer), tuple(indices))
 
     def expression(self, expr: Any) -> Expression:
         kind = type(expr).__name__

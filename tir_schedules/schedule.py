@@ -8,11 +8,13 @@ from epu.simulator.machine import Machine
 
 from .kernel import Kernel
 from .nest import LOOP_KEY, TAP_KEY
+from .tensor_intrinsics import dot_intrinsic
 from .tiling import Cut, Tiling
 from .tvm_api import tir
 
 LRM, OCM = "local.lrm", "global.ocm"
 INNER = ("row", "col", "ring", "local")
+UNIT = len(INNER) - 0.5  # loops of one step go just before the local ones
 
 
 def schedule(kernel: Kernel, machine: Machine, budget: int) -> Any:
@@ -126,6 +128,33 @@ class _Scheduler:
         initial = sch.decompose_reduction(block, steps[0] if steps else own[0][0])
         for loop, kind in zip(sch.get_loops(initial)[len(sch.get_loops(initial)) - len(kinds) :], kinds):
             sch.annotate(loop, LOOP_KEY, kind)
+        if name in kernel.dots:
+            self.tensorize(name, own)
+
+    def tensorize(self, name: str, own: list[tuple[Any, str]]) -> None:
+        """Give the innermost sum to the PEs' multiply-accumulate units."""
+        summed = [loop for loop, axis in own if axis in self.kernel.reduced[name] and self.is_sum(loop)]
+        if not summed:
+            return  # one product per PE and step: the loops around it say it all
+        for loop in summed:  # the intrinsic's own loops carry no annotation
+            self.sch.unannotate(loop, LOOP_KEY)
+        operands = [str(each.op.name) for each in self.kernel.tensors[name].op.input_tensors]
+        shapes = [self.dot_shape(name, operand) for operand in operands]
+        dtypes = [str(self.kernel.tensors[operand].dtype) for operand in operands]
+        scopes = ["global" if operand in self.kernel.broadcast else LRM for operand in operands]
+        self.sch.tensorize(summed[0], dot_intrinsic(*shapes, tuple(dtypes), tuple(scopes)))  # type: ignore[arg-type]
+
+    def is_sum(self, loop: Any) -> bool:
+        """Whether a loop is a local one of more than one step."""
+        found = self.sch.get(loop)
+        return int(found.extent) > 1 and str(found.annotations[LOOP_KEY]) == "local"
+
+    def dot_shape(self, name: str, operand: str) -> list[int]:
+        """Extents of the operand's tile in one PE, from the first axis that is summed."""
+        reduced = self.kernel.reduced[name]
+        extents = [self.tiling[axis].local if axis in reduced else 1 for axis in self.kernel.axes[operand]]
+        first = next(index for index, extent in enumerate(extents) if extent > 1)
+        return extents[first:]
 
     def cut(self, block: Any, axes: tuple[str, ...], steps: bool = False, inside: tuple[str, ...] = ()) -> list[Any]:
         """Split the block's own loops by the tiling, order them, annotate them; returns its step loops."""
@@ -137,15 +166,15 @@ class _Scheduler:
             if not steps or any(self.tiling.get(axis, Cut()).step > 1 for axis in axes)
             else [sch.add_unit_loop(own[0])]
         )
-        parts: list[tuple[int, int, str, Any, str]] = []  # (order, axis index, kind, loop, axis)
+        parts: list[tuple[float, int, str, Any, str]] = []  # (order, axis index, kind, loop, axis)
         for index, (axis, loop) in enumerate(zip(axes, own)):
             cut = self.tiling.get(axis, Cut())
             with_steps = steps or axis in inside
             if int(sch.get(loop).extent) == 1:
-                parts.append((4, index, "local", loop, axis))
+                parts.append((UNIT, index, "local", loop, axis))
                 continue
             if axis not in self.tiling:
-                parts.append((4, index, "local", loop, axis))
+                parts.append((len(INNER), index, "local", loop, axis))
                 continue
             factors = [("step", cut.step if with_steps else 1), *((part, getattr(cut, part)) for part in INNER)]
             kept = [(kind, factor) for kind, factor in factors if factor > 1] or [("local", 1)]

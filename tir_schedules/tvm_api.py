@@ -5,9 +5,9 @@ from __future__ import annotations
 import platform
 
 import tvm
-from tvm import arith, te, tir
+from tvm import arith, script, te, tir
 
-__all__ = ["HOST_TARGET", "arith", "te", "tir", "tvm"]
+__all__ = ["HOST_TARGET", "arith", "script", "te", "tir", "tvm"]
 
 
 def _host_target() -> dict[str, str]:
