@@ -128,10 +128,11 @@ class _Builder:
         if draft.out is not None:
             self._check(draft, draft.out)
             return draft.out
+        want = self.wants.get(draft.root) or _plain_type(draft.root.dtype)
         if draft.keeps_quantization and draft.inputs:
             first = self.graph.tensors[self._input(draft.inputs[0])].type
-            return first if isinstance(first, Quantized) else _plain_type(draft.root.dtype)
-        return _plain_type(draft.root.dtype)
+            return first if isinstance(first, Quantized) else want
+        return want
 
     def _check(self, draft: Draft, out: TensorType) -> None:
         want = self.wants.get(draft.root)

@@ -182,3 +182,16 @@ def test_modules_of_from_onnx(tmp_path: Path, spy: Spy, form: QuantFormat, door:
     (found,) = built_outputs(module, inputs, "epu", params=params)
     assert spy.runs == 1
     np.testing.assert_allclose(found, ort_outputs(model, inputs)[0], rtol=0, atol=1e-6)
+
+
+def test_an_int8_tensor_of_the_host_is_read_with_its_scale(spy: Spy) -> None:
+    """Token embeddings: the lookup is the host's, the sum after it the EPU's."""
+    grow = Builder()
+    x = grow.node("Gather", [codes(9, 6), "x"], "lookup", axis=0)
+    out = grow.node("QLinearAdd", [x, *q(0.05), codes(6), *q(0.02), *q(0.06)], "add", "com.microsoft")
+    inputs = {"x": np.array([[3, 0, 8]])}
+    model = grow.model(inputs, [out])
+    module = import_onnx(model)[0]
+    assert {row.node: row.where for row in placement(module)} == {"lookup": "host", "add": "EPU"}
+    np.testing.assert_array_equal(built_outputs(module, inputs, "epu")[0], ort_outputs(model, inputs)[0])
+    assert spy.runs == 1
