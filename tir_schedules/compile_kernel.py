@@ -10,11 +10,11 @@ from epu.simulator.errors import CapacityError
 from epu.simulator.instruction import Instruction
 from epu.simulator.machine import Machine
 from epu.simulator.operands import Imm, Ocm
-from epu.simulator.transfers import Dma
 
-from .emit import KernelCode, ParamDma, ParamOcm, ScalarImm, emit
+from .emit import emit
 from .kernel import Kernel
-from .nest import read_schedule
+from .kernel_code import KernelCode, ParamOcm, ScalarImm
+from .read_schedule import read_schedule
 from .schedule import schedule
 
 BUDGETS = (64, 48, 32, 24, 16, 8, 4, 2, 1)
@@ -30,12 +30,11 @@ def compile_kernel(kernel: Kernel, machine: Machine) -> KernelCode:
 
 
 def _fit(kernel: Kernel, machine: Machine) -> KernelCode:
-    placement = {param.name: "ocm" for param in kernel.arrays}
     problem = None
     for budget in BUDGETS:
         code = read_schedule(schedule(kernel, machine, budget))
         try:
-            return emit(code, placement, machine)
+            return emit(code, machine)
         except CapacityError as error:
             problem = error
     raise CapacityError(f"kernel {kernel.family}: {problem}") from problem
@@ -50,8 +49,6 @@ class Link:
 
     def link(self, instruction: Instruction) -> Instruction:
         """The instruction with addresses and immediates filled in."""
-        if isinstance(instruction, ParamDma):
-            raise NotImplementedError("kernels stage nothing from external memory; the planner does")
         changes: dict[str, Any] = {}
         for name, value in vars(instruction).items():
             found = self._resolve(value)
@@ -68,6 +65,3 @@ class Link:
         if isinstance(value, ScalarImm):
             return Imm(self.scalars[value.param])
         return value
-
-
-__all__ = ["Dma", "Link", "compile_kernel"]

@@ -70,7 +70,7 @@ def layout_of(buffer: BufferInfo, writer: Nest) -> Layout:
 def box_of(writer: Nest) -> tuple[int, ...]:
     """Extent of each dimension of the region that one execution of the nest writes."""
     box = []
-    for dim, (_, parts) in enumerate(writer.target.indices):
+    for _, parts in writer.target.indices:
         own: dict[Key, int] = dict(parts)
         box.append(1 + sum(own[loop.var] * (loop.extent - 1) for loop in writer.loops if loop.var in own))
     return tuple(box)

@@ -31,7 +31,9 @@ _MEANING = """        for {loops} in T.grid({extents}):
                 {binds} = T.axis.remap("{kinds}", [{loops}])
                 C[0] = C[0] + T.cast(A[{a_index}], "int32") * T.cast(B[{b_index}], "int32")"""
 
-_INSTRUCTION = """        T.evaluate(T.call_extern("int32", "{name}", C.access_ptr("rw"), A.access_ptr("r"), B.access_ptr("r")))"""
+_INSTRUCTION = """        T.evaluate(
+            T.call_extern("int32", "{name}", C.access_ptr("rw"), A.access_ptr("r"), B.access_ptr("r"))
+        )"""
 
 
 def dot_intrinsic(

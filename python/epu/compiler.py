@@ -35,7 +35,7 @@ from epu.simulator.operands import SIZES
 from epu.simulator.program import Buffer, Constant, DebugMap, Decode, Derived, KernelSpan, Program, Tap
 
 if TYPE_CHECKING:
-    from epu.tir_schedules.emit import KernelCode
+    from epu.tir_schedules.kernel_code import KernelCode
 
 Array = NDArray[Any]
 Pass = Callable[[Graph], Graph]
