@@ -188,7 +188,7 @@ def test_an_int8_tensor_of_the_host_is_read_with_its_scale(spy: Spy) -> None:
     """Token embeddings: the lookup is the host's, the sum after it the EPU's."""
     grow = Builder()
     x = grow.node("Gather", [codes(9, 6), "x"], "lookup", axis=0)
-    out = grow.node("QLinearAdd", [x, *q(0.05), codes(6), *q(0.02), *q(0.06)], "add", "com.microsoft")
+    out = grow.node("QLinearAdd", [x, *q(0.0503), codes(6), *q(0.0207), *q(0.0611)], "add", "com.microsoft")
     inputs = {"x": np.array([[3, 0, 8]])}
     model = grow.model(inputs, [out])
     module = import_onnx(model)[0]
