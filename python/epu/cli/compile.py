@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from epu.cli.options import PATH, ROUNDING, SHAPES, TRANGES, hardware, hardware_options, parse_shapes
+from epu.cli.terminal import busy
 from epu.files import write_bytes
 
 
@@ -34,8 +35,9 @@ def command(
     from epu.reports import to_json
 
     job = ChimeraJob(model, hw_config, tranges, rounding=rounding, shapes=parse_shapes(shapes))
-    job.compile()
-    report = to_json(job.report())
+    with busy(f"Compiling {model.name}"):
+        job.compile()
+        report = to_json(job.report())
     paths = job.save(output)
     if json_path is not None:
         write_bytes(json_path, report.encode())

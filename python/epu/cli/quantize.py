@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from epu.cli.options import PATH, SHAPES, parse_shapes
+from epu.cli.terminal import busy
 from epu.errors import UserError
 
 
@@ -39,16 +40,17 @@ def command(
     fixed = parse_shapes(shapes)
     from epu.quantize import quadric_quantize
 
-    result = quadric_quantize(
-        model,
-        num_images=synthetic or 1,
-        synthetic_input=synthetic is not None,
-        output_folder=output,
-        calibration_data=calib,
-        shapes=fixed or None,
-        format=layout,
-        per_channel=per_channel,
-        exclude=exclude,
-    )
+    with busy(f"Quantising {model.name}"):
+        result = quadric_quantize(
+            model,
+            num_images=synthetic or 1,
+            synthetic_input=synthetic is not None,
+            output_folder=output,
+            calibration_data=calib,
+            shapes=fixed or None,
+            format=layout,
+            per_channel=per_channel,
+            exclude=exclude,
+        )
     click.echo(f"Quantized model: {result.qmodel_path}")
     click.echo(f"Tensor ranges: {result.tranges_path}")

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from epu.cli.options import PATH
+from epu.cli.terminal import busy
 from epu.run import run_program
 
 
@@ -17,4 +18,6 @@ from epu.run import run_program
 @click.option("--raw", is_flag=True, help="Write the machine's integers instead of ONNX Runtime's types.")
 def command(program: Path, inputs: Path, output: Path, raw: bool) -> None:
     """Run the compiled program PROGRAM.epu on the simulator."""
-    click.echo(run_program(program, inputs, output, raw))
+    with busy(f"Running {program.name}"):
+        report = run_program(program, inputs, output, raw)
+    click.echo(report)

@@ -18,7 +18,7 @@ def progress_bar() -> Iterator[Progress | None]:
     from rich.console import Console
     from rich.progress import Progress as Bars
 
-    with Bars(console=Console(stderr=True), transient=True) as bars:
+    with Bars(console=Console(stderr=True), transient=True, redirect_stdout=False) as bars:
         tasks = {}
 
         def show(what: str, done: int, total: int) -> None:
@@ -27,3 +27,19 @@ def progress_bar() -> Iterator[Progress | None]:
             bars.update(tasks[what], completed=done)
 
         yield show
+
+
+@contextmanager
+def busy(what: str) -> Iterator[None]:
+    """Show that ``what`` is going on, and for how long."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+    from rich.progress import Progress as Bars
+    from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Bars(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False) as bars:
+        bars.add_task(what, total=None)
+        yield

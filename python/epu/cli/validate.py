@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from epu.cli.options import PATH, ROUNDING, SHAPES, TRANGES, hardware, hardware_options, parse_shapes
-from epu.cli.terminal import progress_bar
+from epu.cli.terminal import busy, progress_bar
 from epu.files import write_bytes
 
 GATE_FAILED = 1
@@ -52,7 +52,8 @@ def command(
     from epu.reports import to_json
 
     job = ChimeraJob(model, hw_config, tranges, validate_iss=True, rounding=rounding, shapes=parse_shapes(shapes))
-    job.compile()
+    with busy(f"Compiling {model.name}"):
+        job.compile()
     with progress_bar() as progress:
         result = job.validate_ort_iss(inputs, rtol=rtol, atol=atol, progress=progress)
     if json_path is not None:
