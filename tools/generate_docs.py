@@ -1,4 +1,4 @@
-"""Writes the pages of docs/ that repeat what the code says: machine.md, isa.md, operators.md (`make docs`).
+"""Writes the pages of docs/ that repeat what the code says: machine.md, isa.md, supported_ops.md (`make docs`).
 
 ``--check`` writes nothing and names the pages that no longer say what the code says.
 """
@@ -88,7 +88,7 @@ def operators_page() -> str:
     return "\n".join(["# Operators\n", NOTICE, opening, table(("operator", "kernel family", "limits"), rows)])
 
 
-PAGES = {"machine.md": machine_page, "isa.md": isa_page, "operators.md": operators_page}
+PAGES = {"machine.md": machine_page, "isa.md": isa_page, "supported_ops.md": operators_page}
 
 
 def main() -> int:

@@ -335,7 +335,7 @@ def test_fraction_table_has_the_layer_norm_once() -> None:
 
 
 def test_an_unknown_operator_is_refused() -> None:
-    with pytest.raises(UnsupportedNode, match=r"ONNX node 'n_y' \(Einsum\): .*operators.md, found Einsum.*exclude"):
+    with pytest.raises(UnsupportedNode, match=r"ONNX node 'n_y' \(Einsum\): .*supported_ops.md, found Einsum.*exclude"):
         check_limits(graph(["Einsum x -> y"], {"x": Float()}, ["y"]))
 
 

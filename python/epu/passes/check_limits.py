@@ -11,7 +11,7 @@ def check_limits(graph: Graph) -> Graph:
     """The same graph. Raises UnsupportedNode for the first node without an operator row or outside one of its limits."""
     for node in graph.nodes:
         if node.op not in OPERATORS:
-            raise refusal(node, "the operator must be one of docs/operators.md", node.op)
+            raise refusal(node, "the operator must be one of docs/supported_ops.md", node.op)
         for limit in OPERATORS[node.op].limits:
             found = limit.check(node, graph)
             if found is not None:
