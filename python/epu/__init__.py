@@ -15,10 +15,12 @@ LAZY = {
     "ChimeraJob": "epu.job",
     "HWConfig": "epu.hw_config",
     "config": "epu.build_options",
+    "cut_onnx": "epu.onnx_util",
     "import_onnx": "epu.relay_passes.import_onnx",
     "last_error": "epu.relay_passes.runtime",
     "partition_for_epu": "epu.relay_passes.partition",
     "placement": "epu.relay_passes.partition",
+    "quadric_quantize": "epu.quantize",
     "to_graph": "epu.relay_passes.to_graph",
 }
 
