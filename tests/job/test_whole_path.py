@@ -74,6 +74,15 @@ def test_ort_rounding_repeats_ort_on_every_quantised_node(small: Small) -> None:
     assert result.summary["isolated_int8_mismatches"] == 0
 
 
+def test_spilled_tensors_are_forced_and_compared_too(small: Small) -> None:
+    hw = HWConfig("QC-N", ocm_size="8kB")
+    job = ChimeraJob(small.model, hw, small.tranges, run_directory=small.folder / "spill")
+    job.compile()
+    assert job.report()["peak"]["ext_temp_bytes"] > 0
+    result = job.validate_ort_iss(small.folder / "in.npz")
+    assert result.passed, result.failures
+
+
 def test_stages_and_report(small: Small) -> None:
     report = small.job.report()
     assert {"onnx_ingest", "optimize_relay", "relay_to_tir", "build_tir"} <= set(report["seconds"])
