@@ -58,6 +58,8 @@ def shift_right_round(x: Array, amount: Any) -> Array:
     s = np.clip(np.asarray(amount, INT64), -63, 63)
     if s.ndim == 0 and 1 <= s <= 62:
         return _shift_right_by_constant(x, int(s))
+    if s.size and s.min() >= 1 and s.max() <= 62:
+        return _shift_right_by_register(x, s)
     right = np.maximum(s, 0)
     quotient = x >> right
     remainder = x & ((INT64(1) << right) - 1)
@@ -74,6 +76,17 @@ def _shift_right_by_constant(x: Array, s: int) -> Array:
     rest += x & ((1 << s) - 1)
     rest += (1 << (s - 1)) - 1
     rest >>= s
+    quotient += rest
+    return quotient
+
+
+def _shift_right_by_register(x: Array, s: Array) -> Array:
+    """The case of amounts in 1..62, one for many values: the same steps in place, on the full shape."""
+    quotient = np.right_shift(x, s)
+    rest = quotient & 1
+    rest += np.bitwise_and(x, (INT64(1) << s) - 1)
+    rest += (INT64(1) << (s - 1)) - 1
+    np.right_shift(rest, s, out=rest)
     quotient += rest
     return quotient
 

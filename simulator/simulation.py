@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from epu.simulator.blas import one_thread
 from epu.simulator.engine import FastEngine
 from epu.simulator.errors import MachineFault, UserError
 from epu.simulator.guard import Guard
@@ -152,7 +153,7 @@ class Simulator:
         guard = Guard(self.program.machine, self.program.ext_bytes) if self._strict and not self._proven else None
         state = MachineState(self._engine, guard)
         self._fill(inputs, guard)
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"), one_thread():
             self._execute(guard, _Watch(self.program, listeners, state))
         self._proven = self._proven or (guard is not None and not state.wrote)
         return self._result(started)

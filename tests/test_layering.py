@@ -27,7 +27,7 @@ class Part:
     epu: tuple[str, ...]  # prefixes of modules of ours
 
 
-ARRAYS = frozenset({"numpy", "scipy"})
+ARRAYS = frozenset({"numpy", "scipy", "threadpoolctl"})  # the last one only where it is installed
 KERNELS = ("epu.simulator", "epu.tir_schedules", "epu.graph")
 PARTS = (
     Part("simulator", "epu.simulator", ARRAYS, ("epu.simulator",)),
