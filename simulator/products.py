@@ -33,8 +33,6 @@ def may_hold(op: str, sources: Sources) -> bool:
     multiplier, shift, addend = product_operands(op, sources)
     if isinstance(multiplier, Imm) and abs(multiplier.value) < 1 << 33:
         multiplier = Imm(0)
-    if op == "mulrf" and isinstance(sources[1], Imm) and abs(sources[1].value) > fp.EXACT_FLOAT32:
-        return False
     return all(within_32_bits(each) for each in (multiplier, shift, addend))
 
 

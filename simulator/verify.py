@@ -103,6 +103,11 @@ def _problems(program: Program) -> Iterator[str]:
         yield from _buffer_problems(buffer, sizes)
     for tap in program.debug.taps:
         yield from (f"tap of '{tap.tensor}' {problem}" for problem in _tap_problems(tap, program))
+    for derived in program.debug.derived:
+        if not 0 <= derived.kernel < len(program.debug.kernels):
+            yield f"derived '{derived.tensor}' must name a kernel below {len(program.debug.kernels)}, found {derived.kernel}"
+        elif derived.source not in {each.name for each in program.debug.kernels[derived.kernel].inputs}:
+            yield f"derived '{derived.tensor}' must read an input of its kernel, found {derived.source!r}"
 
 
 def _tap_problems(tap: Tap, program: Program) -> Iterator[str]:

@@ -55,30 +55,69 @@ def operands(draw: Any, op: str) -> list[tuple[str, list[int]]]:
     return found if op not in ("mulr", "mulrf") or draw(st.booleans()) else found[:3]
 
 
+def run_alu(op: str, drawn: list[tuple[str, list[int]]], dtype: str, saturate: bool) -> list[int]:
+    """Lay the operands out, run twice on memory filled after planning, read the result."""
+    memories = Memories(machine(1, 1, 8), 0)
+    placed: list[Any] = [
+        Imm(values[0]) if kind == "imm" else Lrm(place * 32, kind, (SIZES[kind],))
+        for place, (kind, values) in enumerate(drawn, 1)
+    ]
+    a, b, c, d = placed + [None] * (4 - len(placed))
+    dst = Lrm(0, dtype, (SIZES[dtype],))
+    memories.lrm.fill(1)
+    with np.errstate(all="ignore"):
+        run = Alu(op, ONE, (COUNT,), dst, a, b, c, d, saturate).plan(memories)
+        for operand, (_, values) in zip(placed, drawn):
+            if isinstance(operand, Lrm):
+                raw = np.array(values, np.int64).astype(fp.NUMPY_DTYPE[operand.dtype])
+                memories.lrm_view(ONE, (COUNT,), operand)[...] = raw
+        run()
+        run()  # a carrier that did not fit is replaced: the next run must agree
+    return memories.lrm_view(ONE, (COUNT,), dst).reshape(-1).tolist()
+
+
+def wanted(op: str, drawn: list[tuple[str, list[int]]], dtype: str, saturate: bool) -> list[int]:
+    """The same in unbounded integers."""
+    columns = [values for _, values in drawn] + [[0] * COUNT] * (4 - len(drawn))
+    return [to_dtype(signed64(MEANING[op](*lane)), dtype, saturate) for lane in zip(*columns)]
+
+
 @pytest.mark.parametrize("op", sorted(ALU_COST))
-@pytest.mark.parametrize("block", [1, 3, 1 << 14])
 @settings(max_examples=150, derandomize=True, deadline=None)
-@given(data=st.data())
+@given(data=st.data(), block=st.sampled_from([1, 3, 1 << 14]))
 def test_every_carrier_is_exact(op: str, block: int, data: Any) -> None:
     drawn = data.draw(operands(op))
     dtype, saturate = data.draw(st.sampled_from(DTYPES)), data.draw(st.booleans())
-    memories = Memories(machine(1, 1, 8), 0)
-    sources: list[Any] = []
-    for place, (kind, values) in enumerate(drawn, 1):
-        if kind == "imm":
-            sources.append(Imm(values[0]))
-            continue
-        sources.append(Lrm(place * 32, kind, (SIZES[kind],)))
-        memories.lrm_view(ONE, (COUNT,), sources[-1])[...] = np.array(values, np.int64).astype(fp.NUMPY_DTYPE[kind])
-    a, b, c, d = sources + [None] * (4 - len(sources))
-    dst = Lrm(0, dtype, (SIZES[dtype],))
-    with mock.patch.object(lanes, "BLOCK", block), np.errstate(all="ignore"):
-        run = Alu(op, ONE, (COUNT,), dst, a, b, c, d, saturate).plan(memories)
-        run()
-        run()  # a carrier that did not fit is replaced: the second run must agree
-    found = memories.lrm_view(ONE, (COUNT,), dst).reshape(-1).tolist()
-    columns = [values for _, values in drawn] + [[0] * COUNT] * (4 - len(drawn))
-    assert found == [to_dtype(signed64(MEANING[op](*lane)), dtype, saturate) for lane in zip(*columns)]
+    with mock.patch.object(lanes, "BLOCK", block):
+        assert run_alu(op, drawn, dtype, saturate) == wanted(op, drawn, dtype, saturate)
+
+
+EDGES: dict[str, tuple[str, list[int], int, int, int]] = {
+    # op, values of a, b, c, d
+    "two bits beyond float64": ("mulr", [8 * q + 5 for q in (1 << 51, (1 << 51) + 2, -(1 << 51), 3)], 1, 3, 0),
+    "left shift and addend beyond float64": ("mulr", [(1 << 52) - 1, 1 << 51, -(1 << 52) + 1, 9], 1, -3, 1),
+    "product wraps at 64 bits": ("mulr", [1 << 41, (1 << 41) + 1, -(1 << 42), 5], (1 << 24) - 1, 14, 0),
+    "rounded product wraps at 64 bits": ("mulrf", [1 << 41, (1 << 41) + 1, -(1 << 42), 5], (1 << 24) - 1, 14, 0),
+    "multiplier beyond float32": ("mulrf", [1, 3, -1, 12345], (1 << 24) + 1, 1, 0),
+    "result leaves 32 bits": ("mulr", [1 << 30, -(1 << 30), 1 << 20, 7], (1 << 22) - 1, 10, 0),
+    "addend leaves 32 bits": ("mulr", [(1 << 31) - 1, -(1 << 31), 5, 0], 1, 0, (1 << 31) - 1),
+}
+
+
+@pytest.mark.parametrize("case", EDGES)
+@pytest.mark.parametrize("stored", [False, True])
+@pytest.mark.parametrize("dtype", ["i8", "i32", "i64"])
+def test_edges_of_products(case: str, stored: bool, dtype: str) -> None:
+    op, a, b, c, d = EDGES[case]
+    kinds = (
+        "i64" if max(map(abs, a)) > 1 << 31 else "i32",
+        "i32" if stored else "imm",
+        "i8" if stored else "imm",
+        "imm",
+    )
+    drawn = list(zip(kinds, (a, [b] * COUNT, [c] * COUNT, [d] * COUNT)))
+    for saturate in (False, True):
+        assert run_alu(op, drawn, dtype, saturate) == wanted(op, drawn, dtype, saturate)
 
 
 @pytest.mark.parametrize("op", ["mulr", "mulrf"])
