@@ -18,6 +18,9 @@ NAME = "epu.runtime.run"
 
 _programs: dict[str, Program] = {}  # by content: symbols repeat between models
 _kept = threading.local()
+_simulator = (
+    threading.Lock()
+)  # ``simulate`` keeps the last program's memories ready, and they are one thread's at a time
 
 
 def last_error() -> Exception | None:
@@ -50,7 +53,9 @@ def _run(program: Program, inputs: tuple[Any, ...], outputs: tuple[Any, ...]) ->
     from epu.simulator import simulate
 
     arrays = {buffer.name: array.numpy() for buffer, array in zip(program.inputs, inputs)}
-    result = simulate(program, encode(program.inputs, arrays))
+    raw = encode(program.inputs, arrays)
+    with _simulator:
+        result = simulate(program, raw)
     values = decode(program.outputs, result.outputs)
     for buffer, array in zip(program.outputs, outputs):
         array.copyfrom(values[buffer.name])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -113,6 +114,22 @@ def test_export_and_load(spy: Spy, tmp_path: Path) -> None:
     relay.build(MODULE, target="epu").export_library(str(path))
     (found,) = executor_outputs(tvm.runtime.load_module(str(path)), INPUTS)
     assert_equal(found)
+
+
+def test_threads_do_not_share_a_run() -> None:
+    library, found = relay.build(MODULE, target="epu"), []
+
+    def runs() -> None:
+        found.extend(executor_outputs(library, INPUTS)[0] for _ in range(4))
+
+    threads = [threading.Thread(target=runs) for _ in range(3)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert len(found) == 12
+    for output in found:
+        assert_equal(output)
 
 
 LOADING = """
