@@ -29,6 +29,30 @@ from epu.simulator.operands import SIZES, Grid, Imm, Lrm, Source
 WIDE_LOW, WIDE_HIGH = -(1 << 31), (1 << 32) - 1  # an Imm within these bounds counts as 32 bits
 ARITY = {"mov": "a", "round24": "a", "clz": "a", "sel": "abc", "mulr": "abc", "mulrf": "abc"}  # all others: a, b
 TAKES_ADDEND = ("mulr", "mulrf")
+ALU_SENTENCE = {  # of the manual; all values are 64-bit integers that wrap
+    "mov": "a",
+    "add": "a + b",
+    "sub": "a - b",
+    "mul": "a * b",
+    "and": "bitwise a and b",
+    "or": "bitwise a or b",
+    "xor": "bitwise a exclusive-or b",
+    "min": "the smaller of a and b",
+    "max": "the larger of a and b",
+    "lt": "1 where a < b, else 0",
+    "le": "1 where a <= b, else 0",
+    "eq": "1 where a = b, else 0",
+    "ne": "1 where a differs from b, else 0",
+    "sel": "b where a is not 0, else c",
+    "shl": "a * 2^b, b limited to 0..63",
+    "shr": "a / 2^b rounded down, b limited to 0..63",
+    "rshr": "a / 2^b rounded to nearest, ties to even, b limited to -63..63; below 0 a shift to the left",
+    "mulr": "rshr(a * b, c) + d; without d, d = 0",
+    "mulrf": "rshr(round24(round24(a) * b), c) + d: what float32 arithmetic gives",
+    "round24": "a to the nearest integer of 24 significant bits, ties to even",
+    "clz": "leading zeros of a as an unsigned 64-bit number; 64 for 0",
+}
+assert set(ALU_SENTENCE) == set(ALU_COST), "an ALU operation lacks its cost or its sentence"
 
 
 def is_wide(operand: Source | None) -> bool:

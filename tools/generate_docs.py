@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from epu.operators import OPERATORS
+from epu.simulator.elementwise import ALU_SENTENCE
 from epu.simulator.instructions import INSTRUCTIONS
 from epu.simulator.machine import ALU_COST, ALU_COST_ADDEND, ALU_COST_SATURATE, LUT_COST, PRODUCTS, Machine
 from epu.simulator.operands import Grid, Imm, Lrm, Ocm
@@ -25,8 +26,8 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     return "\n".join("| " + " | ".join(str(cell).replace("|", r"\|") for cell in line) + " |" for line in lines) + "\n"
 
 
-def manual(described: type) -> str:
-    """The docstring of an operand or instruction, as Markdown."""
+def manual(described: object) -> str:
+    """The docstring of an operand, an instruction or one of its methods, as Markdown."""
     return (inspect.getdoc(described) or "").replace("``", "`")
 
 
@@ -68,11 +69,15 @@ def machine_page() -> str:
 def isa_page() -> str:
     operands = [f"### {each.__name__}\n\n{signature(each)}\n{manual(each)}\n" for each in (Grid, Lrm, Ocm, Imm)]
     instructions = [
-        f"### {each.__name__}\n\n{signature(each)}\nOpcode {each.opcode}. {manual(each)}\n" for each in INSTRUCTIONS
+        f"### {each.__name__}\n\n{signature(each)}\nOpcode {each.opcode}. {manual(each)}\n\n"
+        f"Cycles: {manual(each.cycles)} Limits: {manual(each.limits)}\n"
+        for each in INSTRUCTIONS
     ]
+    operations = [(f"`{op}`", sentence) for op, sentence in ALU_SENTENCE.items()]
     opening = "Addresses and strides are in bytes, the byte order is little endian. Timing and faults: [design.md](design.md).\n"
     return "\n".join(
         ["# Instructions\n", NOTICE, opening, "## Operands\n", *operands, "## Instructions\n", *instructions]
+        + ["## Operations of Alu\n", table(("operation", "result"), operations)]
     )
 
 
