@@ -2,7 +2,9 @@
 
 The planner walks the kernels in order and writes the transfers around them. A tensor that a kernel needs is in OCM while it
 runs; when room is short, the resident tensor whose next use is furthest away goes to external memory and comes back before it
-is used again.
+is used again. What a split kernel takes or gives in slices lives in external memory while it runs.
+
+After a kernel its outputs may be overwritten where its span says they are, so that is the place its readers get them from.
 """
 
 from __future__ import annotations
@@ -10,22 +12,35 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from epu.errors import CapacityError
 from epu.simulator.control import Wait
 from epu.simulator.instruction import Instruction
 from epu.simulator.transfers import Dma
+from epu.staging import PartStep, Stream, stage_parts
 
 ALIGNMENT = 64
 MOVE_TAG, CONSTANT_TAGS, OUTPUT_TAG = 2, (3, 4), 5
+WHOLE = -1
+CONSTANTS, SCRATCH = ("", 0), ("", 1)
+
+# What lies in OCM: a tensor (name, WHOLE), a place of a stream (parameter, number), CONSTANTS, SCRATCH.
+Key = tuple[str, int]
 
 
 def align(size: int) -> int:
     return -(-max(size, 1) // ALIGNMENT) * ALIGNMENT
 
 
+def usable(size: int) -> int:
+    """Bytes of a memory that whole aligned blocks can take."""
+    return size // ALIGNMENT * ALIGNMENT
+
+
 @dataclass(frozen=True)
 class Task:
-    """What one kernel needs: tensors read and written (bytes each), a block of constants, scratch."""
+    """What one kernel needs in OCM: whole tensors, a block of constants, scratch; a split kernel also ``streams``.
+
+    ``reads`` and ``writes`` name whole tensors. ``parts``: how often the kernel runs, ``depth``: see ``stage_parts``.
+    """
 
     node: str
     reads: tuple[str, ...]
@@ -33,26 +48,42 @@ class Task:
     constants: int  # bytes
     constants_at: int  # address in external memory
     scratch: int
+    streams: tuple[Stream, ...] = ()
+    parts: int = 1
+    depth: int = 1
+
+    @property
+    def streamed(self) -> tuple[str, ...]:
+        """Tensors that pass through OCM in slices."""
+        return tuple(dict.fromkeys(stream.tensor for stream in self.streams if stream.tensor))
+
+    @property
+    def tensors(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((*self.reads, *self.writes, *self.streamed)))
 
 
 @dataclass
 class Step:
-    """Transfers before a kernel's instructions, its addresses, transfers after."""
+    """Transfers before a kernel's first instruction and after its last, those of each part, and addresses.
+
+    ``places``: space and address of each tensor at the kernel's end.
+    """
 
     before: list[Instruction] = field(default_factory=list)
+    parts: list[PartStep] = field(default_factory=lambda: [PartStep()])
     after: list[Instruction] = field(default_factory=list)
-    addresses: dict[str, int] = field(default_factory=dict)
+    places: dict[str, tuple[str, int]] = field(default_factory=dict)
     constants: int = 0
     scratch: int = 0
 
 
 @dataclass
 class Plan:
-    """One step per task; bytes of external memory used in all and for spilled tensors, and the highest OCM byte used."""
+    """One step per task; bytes of external memory used in all and for temporary tensors, and the highest OCM byte used."""
 
     steps: list[Step]
     ext_bytes: int
-    spill_bytes: int
+    temporary_bytes: int
     ocm_bytes: int
 
 
@@ -60,15 +91,26 @@ class FirstFit:
     """Free runs of a memory."""
 
     def __init__(self, capacity: int) -> None:
-        self.free, self.peak, self.capacity = [(0, capacity // ALIGNMENT * ALIGNMENT)], 0, capacity
+        self.free, self.peak = [(0, usable(capacity))], 0
 
-    def take(self, size: int) -> int | None:
-        """Lowest address of a free run of ``size`` bytes, None where there is none."""
-        need = align(size)
+    def take(self, sizes: dict[Key, int]) -> dict[Key, int] | None:
+        """The lowest addresses for all of these or, where one does not fit, None and nothing is taken."""
+        found: dict[Key, int] = {}
+        before = self.free
+        for key, size in sizes.items():
+            address = self._take_one(align(size))
+            if address is None:
+                self.free = before
+                return None
+            found[key] = address
+        self.peak = max([self.peak, *(found[key] + align(sizes[key]) for key in found)])
+        return found
+
+    def _take_one(self, need: int) -> int | None:
         for position, (start, length) in enumerate(self.free):
             if length >= need:
-                self.free[position : position + 1] = [(start + need, length - need)] if length > need else []
-                self.peak = max(self.peak, start + need)
+                rest = [(start + need, length - need)] if length > need else []
+                self.free = [*self.free[:position], *rest, *self.free[position + 1 :]]
                 return start
         return None
 
@@ -92,13 +134,13 @@ def make_plan(
 ) -> Plan:
     """Plan all transfers.
 
-    ``sizes``: bytes of each tensor. ``home``: external address of inputs and outputs. Raises CapacityError naming the node
-    whose operands do not fit the OCM together.
+    ``sizes``: bytes of each tensor. ``home``: external address of inputs and outputs. The operands of each task fit the OCM
+    together (see ``ocm_split``).
     """
     planner = _Planner(tasks, sizes, dict(home), outputs, ext_bytes, ocm_bytes)
     steps = [planner.step(index) for index in range(len(tasks))]
-    planner.finish(steps)
-    return Plan(steps, planner.ext_bytes, planner.spilled, planner.ocm.peak)
+    assert not planner.resident, "a tensor was left behind"
+    return Plan(steps, planner.ext_bytes, planner.temporary, planner.ocm.peak)
 
 
 class _Planner:
@@ -112,109 +154,122 @@ class _Planner:
         ocm: int,
     ) -> None:
         self.tasks, self.sizes, self.home, self.outputs = tasks, sizes, home, outputs
-        self.ocm, self.ext_bytes, self.spilled = FirstFit(ocm), ext, 0
+        self.ocm, self.ext_bytes, self.temporary = FirstFit(ocm), ext, 0
         self.resident: dict[str, int] = {}
         self.clean = set(home) - outputs  # tensors whose external copy is up to date
         self.uses: dict[str, list[int]] = {}
         for index, task in enumerate(tasks):
-            for name in (*task.reads, *task.writes):
+            for name in task.tensors:
                 self.uses.setdefault(name, []).append(index)
-        self.constants: dict[int, int] = {}  # task → OCM address of constants on their way or there
-        self.pending_output = False
+        self.ahead: dict[int, int] = {}  # task → OCM address of constants on their way
 
     def step(self, index: int) -> Step:
         step, task = Step(), self.tasks[index]
-        busy = {*task.reads, *task.writes}
+        for name in task.streamed:
+            self.settle(name, step)
+        own = self.room(index, step)
         for name in task.reads:
-            self.bring(name, index, busy, step)
-        for name in task.writes:
-            self.resident[name] = self.room(self.sizes[name], index, busy, step)
-        step.scratch = self.room(task.scratch, index, busy, step) if task.scratch else 0
-        if task.constants and index not in self.constants:
-            self.constants[index] = self.room(task.constants, index, busy, step)
-            step.before.append(self.constant_transfer(index))
+            if (name, WHOLE) in own:
+                step.before += [self.move("in", name), Wait(MOVE_TAG)]
+        step.scratch = own.get(SCRATCH, 0)
         if task.constants:
-            step.before.append(Wait(CONSTANT_TAGS[index % 2]))
-            step.constants = self.constants[index]
+            self.await_constants(index, own, step)
         self.prefetch(index + 1, step)
-        step.addresses = {name: self.resident[name] for name in busy}
-        self.retire(index, step)
+        if task.streams:
+            step.parts = stage_parts(task.streams, own, self.home, task.parts, task.depth)
+        step.places = {name: ("ext", self.home[name]) for name in task.streamed}
+        step.places |= {name: ("ocm", self.resident[name]) for name in (*task.reads, *task.writes)}
+        self.retire(index, own, step)
         return step
 
-    def constant_transfer(self, index: int) -> Dma:
-        task = self.tasks[index]
-        where = (task.constants_at, self.constants[index], (task.constants,), (1,), (1,), 1)
-        return Dma("in", *where, CONSTANT_TAGS[index % 2])
-
-    def prefetch(self, index: int, step: Step) -> None:
-        """Start the next kernel's constants where there is room without moving anything."""
-        if index >= len(self.tasks) or not self.tasks[index].constants:
-            return
-        found = self.ocm.take(self.tasks[index].constants)
-        if found is not None:
-            self.constants[index] = found
-            step.before.append(self.constant_transfer(index))
-
-    def bring(self, name: str, index: int, busy: set[str], step: Step) -> None:
-        if name in self.resident:
-            return
-        self.resident[name] = self.room(self.sizes[name], index, busy, step)
-        step.before += [self.move("in", name), Wait(MOVE_TAG)]
+    def settle(self, name: str, step: Step) -> None:
+        """Give a tensor an external copy, up to date where the tensor is in OCM."""
+        if name not in self.home:
+            self.home[name] = self.ext_bytes
+            self.ext_bytes += align(self.sizes[name])
+            self.temporary += align(self.sizes[name])
+        if name in self.resident and name not in self.clean:
+            step.before += [self.move("out", name), Wait(MOVE_TAG)]
+            self.clean.add(name)
 
     def move(self, direction: str, name: str, tag: int = MOVE_TAG) -> Dma:
         size = self.sizes[name]
         return Dma(direction, self.home[name], self.resident[name], (size,), (1,), (1,), 1, tag)
 
-    def room(self, size: int, index: int, busy: set[str], step: Step) -> int:
-        """OCM for ``size`` bytes, spilling what is needed last until it fits."""
-        while (found := self.ocm.take(size)) is None:
+    def needs(self, index: int) -> dict[Key, int]:
+        """Bytes of all that a task wants in OCM and that is not there."""
+        task = self.tasks[index]
+        found = {(name, WHOLE): self.sizes[name] for name in (*task.reads, *task.writes) if name not in self.resident}
+        if task.scratch:
+            found[SCRATCH] = task.scratch
+        if task.constants and index not in self.ahead:
+            found[CONSTANTS] = task.constants
+        for stream in task.streams:
+            found |= {(stream.param, place): stream.slot_bytes for place in range(stream.slots)}
+        return found
+
+    def room(self, index: int, step: Step) -> dict[Key, int]:
+        """Addresses for a task's needs. Spills what is needed last; where the rest lies in the way too, all of it."""
+        busy = {*self.tasks[index].reads, *self.tasks[index].writes}
+        while (found := self.ocm.take(self.needs(index))) is None:
             idle = [name for name in self.resident if name not in busy]
-            if not idle:
-                self.fail(index)
-            self.spill(max(idle, key=lambda name: self.next_use(name, index)), step)
+            if idle:
+                self.spill(max(idle, key=lambda name: self.next_use(name, index)), step)
+            else:
+                assert self.resident or index in self.ahead, f"{self.tasks[index].node} does not fit the OCM"
+                self.clear(index, step)
+        self.resident |= {name: address for (name, place), address in found.items() if place == WHOLE}
         return found
 
     def next_use(self, name: str, index: int) -> int:
         return next((use for use in self.uses.get(name, ()) if use > index), len(self.tasks))
 
     def spill(self, name: str, step: Step) -> None:
-        if name not in self.clean:
-            if name not in self.home:
-                self.home[name] = self.ext_bytes
-                self.ext_bytes += align(self.sizes[name])
-                self.spilled += align(self.sizes[name])
-            step.before += [self.move("out", name), Wait(MOVE_TAG)]
-            self.clean.add(name)
+        self.settle(name, step)
         self.ocm.give(self.resident.pop(name), self.sizes[name])
 
-    def retire(self, index: int, step: Step) -> None:
+    def clear(self, index: int, step: Step) -> None:
+        """Empty the OCM."""
+        for name in list(self.resident):
+            self.spill(name, step)
+        if index in self.ahead:
+            step.before.append(Wait(CONSTANT_TAGS[index % 2]))
+            self.ocm.give(self.ahead.pop(index), self.tasks[index].constants)
+
+    # ---- constants ------------------------------------------------------------------------------------------------
+    def constant_transfer(self, index: int, address: int) -> Dma:
+        self.ahead[index] = address
+        task = self.tasks[index]
+        return Dma("in", task.constants_at, address, (task.constants,), (1,), (1,), 1, CONSTANT_TAGS[index % 2])
+
+    def await_constants(self, index: int, own: dict[Key, int], step: Step) -> None:
+        if CONSTANTS in own:
+            step.before.append(self.constant_transfer(index, own[CONSTANTS]))
+        step.before.append(Wait(CONSTANT_TAGS[index % 2]))
+        step.constants = self.ahead[index]
+
+    def prefetch(self, index: int, step: Step) -> None:
+        """Start the next kernel's constants where there is room without moving anything."""
+        if index < len(self.tasks) and self.tasks[index].constants:
+            found = self.ocm.take({CONSTANTS: self.tasks[index].constants})
+            if found is not None:
+                step.before.append(self.constant_transfer(index, found[CONSTANTS]))
+
+    # ---- afterwards -----------------------------------------------------------------------------------------------
+    def retire(self, index: int, own: dict[Key, int], step: Step) -> None:
         """After the kernel: outputs leave, what nobody needs any more is freed."""
         task = self.tasks[index]
         for name in task.writes:
             if name in self.outputs:
                 step.after += [self.move("out", name, OUTPUT_TAG), Wait(OUTPUT_TAG)]
-                self.clean.add(name)
-        if index in self.constants:
-            self.ocm.give(self.constants[index], task.constants)
-        if task.scratch:
-            self.ocm.give(step.scratch, task.scratch)
-        for name in {*task.reads, *task.writes}:
-            if self.next_use(name, index) == len(self.tasks):
+        self.clean |= {stream.tensor for stream in task.streams if stream.written}
+        if index in self.ahead:
+            self.ocm.give(self.ahead.pop(index), task.constants)
+        if SCRATCH in own:
+            self.ocm.give(own[SCRATCH], task.scratch)
+        for stream in task.streams:
+            for place in range(stream.slots):
+                self.ocm.give(own[stream.param, place], stream.slot_bytes)
+        for name in task.tensors:
+            if name in self.resident and self.next_use(name, index) == len(self.tasks):
                 self.ocm.give(self.resident.pop(name), self.sizes[name])
-
-    def finish(self, steps: list[Step]) -> None:
-        assert not self.resident or all(name in self.clean for name in self.resident), "a tensor was left behind"
-
-    def fail(self, index: int) -> None:
-        task = self.tasks[index]
-        parts = {name: self.sizes[name] for name in (*task.reads, *task.writes)}
-        need = (
-            sum(align(size) for size in parts.values())
-            + align(task.constants)
-            + (align(task.scratch) if task.scratch else 0)
-        )
-        listing = ", ".join(f"{name} {size}" for name, size in parts.items())
-        raise CapacityError(
-            f"ONNX node '{task.node}': its operands must fit the OCM together: {need} bytes ({listing}, constants "
-            f"{task.constants}, scratch {task.scratch}), the OCM has {self.ocm.capacity}. Use a larger ocm_size."
-        )

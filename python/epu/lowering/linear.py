@@ -12,6 +12,7 @@ from epu.constants import multiplier, multipliers
 from epu.errors import UnsupportedNode
 from epu.graph import Graph, Node, Quantized, Tensor
 from epu.lowering.lowered import Lowered, dtype_of, operand, result, zero_of
+from epu.lowering.split import by_fields, by_windows
 from epu.operators.qlinear_matmul import combined_scale
 from epu.operators.row import input_tensor, quantized
 
@@ -30,7 +31,7 @@ def lower_gemm(node: Node, graph: Graph, rounding: str) -> Lowered:
     a, b, c = operand(node, graph, 0), operand(node, graph, 1), input_tensor(node, graph, 2)
     if b.data is None or node.attrs.get("transA", 0):
         raise UnsupportedNode(
-            f"ONNX node '{node.name}' (QGemm): b must be constant and transA 0. Transpose a before the node, or use QLinearMatMul."
+            f"ONNX node '{node.name}' (QGemm): b must be constant and transA 0. Transpose a before it, or use QLinearMatMul."
         )
     if c is not None and (c.data is None or c.data.size not in (1, b.shape[0 if node.attrs.get("transB", 0) else 1])):
         raise UnsupportedNode(f"ONNX node '{node.name}' (QGemm): c must be one constant value or one per column.")
@@ -62,7 +63,8 @@ def _dense(node: Node, graph: Graph, rounding: str, a: Tensor, weights: Array, b
     constants["B"] = weights
     if total is not None:
         constants["bias"] = total
-    return Lowered(node, matmul(shape), {"A": a.name}, {"Y": node.outputs[0]}, constants, scalars)
+    splits = by_fields(shape, {"m": "m", "n": "n"}, matmul)
+    return Lowered(node, matmul(shape), {"A": a.name}, {"Y": node.outputs[0]}, constants, scalars, splits=splits)
 
 
 def _batched(node: Node, graph: Graph, rounding: str, a: Tensor, b: Tensor) -> Lowered:
@@ -91,7 +93,8 @@ def _batched(node: Node, graph: Graph, rounding: str, a: Tensor, b: Tensor) -> L
         if tensor.data is not None:
             constants[param] = tensor.data
             del inputs[param]
-    return Lowered(node, matmul(shape), inputs, {"Y": node.outputs[0]}, constants, scalars)
+    splits = by_fields(shape, {"b": "batch", "m": "m", "n": "n"}, matmul)
+    return Lowered(node, matmul(shape), inputs, {"Y": node.outputs[0]}, constants, scalars, splits=splits)
 
 
 def requantisation(scales: Array, zero_point: int) -> tuple[dict[str, Array], dict[str, int]]:
@@ -145,7 +148,8 @@ def lower_conv(node: Node, graph: Graph, rounding: str) -> Lowered:
         name: array.reshape(shape.groups, -1) if name in ("factor", "shift") else array
         for name, array in constants.items()
     }
-    return Lowered(node, convolution(shape), {"X": x.name}, {"Y": node.outputs[0]}, constants, scalars)
+    splits = by_windows(shape, {"b": "batch", "g": "groups", "f": "filters"}, convolution)
+    return Lowered(node, convolution(shape), {"X": x.name}, {"Y": node.outputs[0]}, constants, scalars, splits=splits)
 
 
 def conv_shape(node: Node, graph: Graph, bias: bool, rounding: str) -> Any:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import NDArray
 
 from epu.graph import Graph, Node, Quantized, Tensor
+from epu.lowering.split import Splits
 from epu.operators.row import output_tensor, quantized, required
 
 if TYPE_CHECKING:
@@ -19,7 +20,8 @@ class Lowered:
     """A node's kernel with its operands by parameter name.
 
     ``inputs`` and ``outputs`` name graph tensors, ``constants`` and ``scalars`` hold values. ``observed``: stage → tensor.
-    ``derived``: tensor → (source tensor, its value for each raw code of the source from the lowest).
+    ``derived``: tensor → (source tensor, its value for each raw code of the source from the lowest). ``splits``: how the kernel
+    is cut where the OCM is too small for it, None where it cannot be.
     """
 
     node: Node
@@ -30,6 +32,7 @@ class Lowered:
     scalars: dict[str, int] = field(default_factory=dict)
     observed: dict[str, str] = field(default_factory=dict)
     derived: dict[str, tuple[str, NDArray[Any]]] = field(default_factory=dict)
+    splits: Splits | None = None
 
 
 def operand(node: Node, graph: Graph, index: int) -> Tensor:

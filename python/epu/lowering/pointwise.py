@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from epu.constants import fixed_constant, inverse, multiplier, parts
+from epu.constants import fixed_constant, inverse, multiplier
 from epu.errors import UnsupportedNode
 from epu.graph import Graph, Node, Tensor
 from epu.lanes import rshr as shift_even
 from epu.lowering.linear import requantisation
 from epu.lowering.lowered import Lowered, bind_arrays, dtype_of, operand, result, zero_of
+from epu.lowering.split import elementwise_kernel
 from epu.operators.activation import bounds, raw_bound, slope
 from epu.operators.qlinear_add import add_constants
 from epu.operators.qlinear_matmul import combined_scale
@@ -29,16 +30,14 @@ def build(
     node: Node, graph: Graph, name: str, operands: dict[str, Tensor], body: Body, scalars: dict[str, int]
 ) -> Lowered:
     """A kernel over the operands' broadcast shape; constants among them become constant parameters."""
-    from epu.tir_schedules.elementwise import elementwise
-
     out = result(node, graph)
     described = {
         param: ("input" if tensor.data is None else "constant", tensor.shape, dtype_of(tensor))
         for param, tensor in operands.items()
     }
-    kernel = elementwise(name, out.shape, dtype_of(out), described, body, scalars=tuple(scalars))
+    kernel, splits = elementwise_kernel(name, out.shape, dtype_of(out), described, body, scalars=tuple(scalars))
     inputs, constants = bind_arrays(graph, {param: tensor.name for param, tensor in operands.items()})
-    return Lowered(node, kernel, inputs, {"Y": node.outputs[0]}, constants, scalars)
+    return Lowered(node, kernel, inputs, {"Y": node.outputs[0]}, constants, scalars, splits=splits)
 
 
 def two(node: Node, graph: Graph) -> dict[str, Tensor]:
@@ -95,15 +94,15 @@ def lower_qlinear_mul(node: Node, graph: Graph, rounding: str) -> Lowered:
 
 def table_kernel(node: Node, graph: Graph, table: Array) -> Lowered:
     """Y = table[code of X]; the table in the order of the code's bits as an unsigned byte."""
-    from epu.tir_schedules.elementwise import elementwise
-
     x, y = operand(node, graph, 0), result(node, graph)
     ordered = np.roll(table, 128) if dtype_of(x) == "int8" else table
     described = {"X": ("input", x.shape, dtype_of(x))}
     body = lambda v: v["T"][v["X"].astype("int32") & 255]  # noqa: E731
-    kernel = elementwise("table", y.shape, dtype_of(y), described, body, tables={"T": (256, dtype_of(y))})
+    kernel, splits = elementwise_kernel(
+        "table", y.shape, dtype_of(y), described, body, tables={"T": (256, dtype_of(y))}
+    )
     constants = {"T": ordered.astype(dtype_of(y))}
-    return Lowered(node, kernel, {"X": x.name}, {"Y": node.outputs[0]}, constants)
+    return Lowered(node, kernel, {"X": x.name}, {"Y": node.outputs[0]}, constants, splits=splits)
 
 
 def lower_quantized_unary(node: Node, graph: Graph, rounding: str) -> Lowered:
@@ -143,8 +142,6 @@ def _per_channel(
     body: Body,
     scalars: dict[str, int],
 ) -> Lowered:
-    from epu.tir_schedules.elementwise import elementwise
-
     x, y = operand(node, graph, 0), result(node, graph)
     described = {"X": ("input", x.shape, dtype_of(x))}
     constants: dict[str, Array] = {}
@@ -155,8 +152,8 @@ def _per_channel(
         wide = "int64" if max(factor) >= 2**31 else "int32"
         described |= {"factor": ("constant", along, wide), "shift": ("constant", along, "int32")}
         constants = {"factor": np.array(factor, wide), "shift": np.array(shift, np.int32)}
-    kernel = elementwise(name, y.shape, dtype_of(y), described, body, scalars=tuple(scalars))
-    return Lowered(node, kernel, {"X": x.name}, {"Y": node.outputs[0]}, constants, scalars)
+    kernel, splits = elementwise_kernel(name, y.shape, dtype_of(y), described, body, scalars=tuple(scalars))
+    return Lowered(node, kernel, {"X": x.name}, {"Y": node.outputs[0]}, constants, scalars, splits=splits)
 
 
 def code_table(node: Node, graph: Graph, rounding: str) -> Array:
@@ -288,8 +285,9 @@ def lower_hard_sigmoid(node: Node, graph: Graph, rounding: str) -> Lowered:
 
     x, out = operand(node, graph, 0), frac(result(node, graph))
     alpha, beta = slope(node)
-    m, e = parts(alpha)
-    scalars = {"m": m, "shift": frac(x) - e - out, "beta": fixed_constant(beta, out), "one": fixed_constant(1.0, out)}
+    m, shift = multiplier(alpha)
+    offset = fixed_constant(float(np.float32(beta)), out)
+    scalars = {"m": m, "shift": shift + frac(x) - out, "beta": offset, "one": fixed_constant(1.0, out)}
 
     def body(v: dict[str, Any]) -> Any:
         line = mulr(v["A"], v["m"], v["shift"]) + v["beta"]

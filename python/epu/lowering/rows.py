@@ -14,6 +14,7 @@ from epu.graph import Graph, Node
 from epu.lanes import rshr
 from epu.lowering.linear import window
 from epu.lowering.lowered import Lowered, dtype_of, operand, result, zero_of
+from epu.lowering.split import by_fields, by_rows, by_windows, transpose_kernel
 from epu.operators.layer_norm import DEFAULT_EPSILON, ROLES, layer_norm_format, normalised_count
 from epu.operators.quantize import quantize_multiplier
 from epu.operators.reduce_mean import mean_constants, reduced_axes
@@ -32,12 +33,12 @@ def lower_softmax_int8(node: Node, graph: Graph, rounding: str) -> Lowered:
             f"ONNX node '{node.name}' (Softmax): one consumer format is supported, found outputs {node.outputs}. "
             "Let all readers use the quantised result."
         )
-    length = x.shape[-1]
-    kernel = softmax_int8(prod(x.shape[:-1]), length, rounding, RECIPROCAL_SEED, bool(others))
+    length, rounded = x.shape[-1], dtype_of(graph.tensors[others[0]]) if others else ""
+    build = lambda rows: softmax_int8(rows, length, rounding, RECIPROCAL_SEED, kind.dtype, rounded)  # noqa: E731
+    kernel, splits = by_rows(prod(x.shape[:-1]), build)
     scalars = {"share_shift": 30 - frac(shares)}
-    lowered = Lowered(
-        node, kernel, {"X": x.name}, {"Y": node.outputs[0]}, {"EXP": exp_table(kind.scale[0], 30)}, scalars
-    )
+    constants = {"EXP": exp_table(kind.scale[0], 30)}
+    lowered = Lowered(node, kernel, {"X": x.name}, {"Y": node.outputs[0]}, constants, scalars, splits=splits)
     if others:
         out = graph.tensors[others[0]]
         factor, shift = quantize_multiplier(quantized(out).scale[0], frac(shares))
@@ -54,9 +55,10 @@ def lower_softmax(node: Node, graph: Graph, rounding: str) -> Lowered:
     from epu.tir_schedules.rowwise import softmax_fixed
 
     x, y = operand(node, graph, 0), result(node, graph)
-    kernel = softmax_fixed(prod(x.shape[:-1]), x.shape[-1], RECIPROCAL_SEED, LOG2_E, LN_2)
+    build = lambda rows: softmax_fixed(rows, x.shape[-1], RECIPROCAL_SEED, LOG2_E, LN_2)  # noqa: E731
+    kernel, splits = by_rows(prod(x.shape[:-1]), build)
     scalars = {"exponent_shift": frac(x) + 4, "share_shift": 30 - frac(y)}
-    return Lowered(node, kernel, {"X": x.name}, {"Y": y.name}, {"EXP2": exp2_table(256, 30)}, scalars)
+    return Lowered(node, kernel, {"X": x.name}, {"Y": y.name}, {"EXP2": exp2_table(256, 30)}, scalars, splits=splits)
 
 
 def lower_layer_norm(node: Node, graph: Graph, rounding: str) -> Lowered:
@@ -65,7 +67,8 @@ def lower_layer_norm(node: Node, graph: Graph, rounding: str) -> Lowered:
     x, y = operand(node, graph, 0), result(node, graph)
     count, form, named = normalised_count(node, graph), layer_norm_format(node, graph), "mean" in node.attrs
     gamma, beta = operand(node, graph, 1), input_tensor(node, graph, 2)
-    kernel = layer_norm(prod(x.shape) // count, count, ROOT_SEED, named, beta is not None)
+    build = lambda rows: layer_norm(rows, count, ROOT_SEED, named, beta is not None)  # noqa: E731
+    kernel, splits = by_rows(prod(x.shape) // count, build)
     constants: dict[str, Any] = {"gamma": np.asarray(gamma.data)}
     if beta is not None:
         moved = rshr(np.asarray(beta.data, np.int64), np.int64(frac(beta) - frac(y)))  # type: ignore[arg-type]
@@ -91,7 +94,7 @@ def lower_layer_norm(node: Node, graph: Graph, rounding: str) -> Lowered:
         scalars.update(
             mean_factor=mean.factor, mean_shift=mean.shift, variance_factor=factor, variance_shift=k - ceil_log2(count)
         )
-    lowered = Lowered(node, kernel, {"X": x.name}, {"Y": y.name}, constants, scalars)
+    lowered = Lowered(node, kernel, {"X": x.name}, {"Y": y.name}, constants, scalars, splits=splits)
     if named:
         lowered.observed = {role: node.attrs[role] for role in ROLES}
     return lowered
@@ -114,11 +117,14 @@ def lower_mean(node: Node, graph: Graph, rounding: str) -> Lowered:
         scale = np.float32(quantized(x).scale[0]) / (np.float32(quantized(y).scale[0]) * np.float32(count))
         factor, shift = multiplier(float(np.float32(scale)))
         scalars = {"offset": count * zero_of(x), "factor": factor, "shift": shift, "zero_point": zero_of(y)}
-        kernel = mean(MeanShape(rows, count, dtype_of(x), True, rounding))
-        return Lowered(node, kernel, {"X": x.name}, {"Y": y.name}, {}, scalars)
+        shape = MeanShape(rows, count, dtype_of(x), dtype_of(y), rounding)
+        splits = by_fields(shape, {"m": "rows"}, mean)
+        return Lowered(node, mean(shape), {"X": x.name}, {"Y": y.name}, {}, scalars, splits=splits)
     k = mean_constants(count, frac(x), frac(y))
     scalars = {"first": k.first} if not k.factor else {"first": k.first, "factor": k.factor, "shift": k.shift}
-    return Lowered(node, mean(MeanShape(rows, count, "int32")), {"X": x.name}, {"Y": y.name}, {}, scalars)
+    shape = MeanShape(rows, count, "int32")
+    splits = by_fields(shape, {"m": "rows"}, mean)
+    return Lowered(node, mean(shape), {"X": x.name}, {"Y": y.name}, {}, scalars, splits=splits)
 
 
 def lower_max_pool(node: Node, graph: Graph, rounding: str) -> Lowered:
@@ -136,13 +142,13 @@ def lower_max_pool(node: Node, graph: Graph, rounding: str) -> Lowered:
         raise UnsupportedNode(
             f"ONNX node '{node.name}' (MaxPool): ceil_mode must be 0 where it changes the shape {expected}."
         )
-    return Lowered(node, max_pool(shape), {"X": x.name}, {"Y": node.outputs[0]})
+    splits = by_windows(shape, {"p": "planes"}, max_pool)
+    return Lowered(node, max_pool(shape), {"X": x.name}, {"Y": node.outputs[0]}, splits=splits)
 
 
 def lower_transpose(node: Node, graph: Graph, rounding: str) -> Lowered:
-    from epu.tir_schedules.movement import transpose
-
     x = operand(node, graph, 0)
     rank = len(x.shape)
-    kernel = transpose(x.shape, tuple(node.attrs.get("perm") or range(rank - 1, -1, -1)), dtype_of(x))
-    return Lowered(node, kernel, {"X": x.name}, {"Y": node.outputs[0]})
+    permutation = tuple(node.attrs.get("perm") or range(rank - 1, -1, -1))
+    kernel, splits = transpose_kernel(x.shape, permutation, dtype_of(x))
+    return Lowered(node, kernel, {"X": x.name}, {"Y": node.outputs[0]}, splits=splits)
