@@ -129,13 +129,13 @@ class MeanShape:
 
     rows: int
     length: int
-    dtype: str  # of the input: int32 (fixed point) or int8
-    requantised: bool = False
+    dtype: str  # of the input: int32 (fixed point), int8 or uint8
+    requantised: str = ""  # type of a requantised result
     rounding: str = "exact"
 
 
 def mean(s: MeanShape) -> Kernel:
-    """Fixed: int32 → int32 (docs/arithmetic.md, ReduceMean). ``requantised``: int8 sum less ``offset`` → int8."""
+    """Fixed: int32 → int32 (docs/arithmetic.md, ReduceMean). ``requantised``: sum less ``offset`` → int8 or uint8."""
     x = te.placeholder((s.rows, s.length), s.dtype, name="X")
     axis = te.reduce_axis((0, s.length), "n")
     total = te.compute((s.rows,), lambda m: te.sum(x[m, axis].astype("int64"), axis=axis), name="total")
@@ -147,12 +147,12 @@ def mean(s: MeanShape) -> Kernel:
     def body(m: Any) -> Any:
         if s.requantised:
             acc = (total[m] - scalars["offset"]).astype("int32")
-            return requantise(acc, scalars["factor"], scalars["shift"], scalars["zero_point"], s.rounding)
+            return requantise(acc, scalars["factor"], scalars["shift"], scalars["zero_point"], s.rounding, s.requantised)
         part = sat(rshr(total[m], scalars["first"]), "int32")
         return part if power else sat(mulr(i64(part), scalars["factor"], scalars["shift"]), "int32")
 
     y = te.compute((s.rows,), body, name="Y")
-    dtype = "int8" if s.requantised else "int32"
+    dtype = s.requantised or "int32"
     return Kernel(
         "mean",
         ("mean", s),

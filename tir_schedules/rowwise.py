@@ -123,20 +123,22 @@ def softmax_tail(s: RowStages, e: Any, seed: tuple[int, int], name: str) -> Any:
     return s.each(name, lambda m, n: sat(mulr(e[m, n], inverse[m], amount[m]), "int32"))
 
 
-def softmax_int8(rows: int, length: int, rounding: str, seed: tuple[int, int], quantised: bool) -> Kernel:
-    """int8 X → shares (observed) → int8 Y; without ``quantised`` the shares are Y. Table EXP of 256 Q30 entries."""
+def softmax_int8(
+    rows: int, length: int, rounding: str, seed: tuple[int, int], x_dtype: str = "int8", dtype: str = ""
+) -> Kernel:
+    """int8 or uint8 X → shares (observed) → Y of ``dtype``; without it the shares are Y. Table EXP of 256 Q30 entries."""
     s = RowStages(rows, length)
-    x = s.array("X", "input", (rows, length), ("m", "n"), "int8")
+    x = s.array("X", "input", (rows, length), ("m", "n"), x_dtype)
     table = s.array("EXP", "constant", (256,), ("entry",), "int32")
     top = s.fold("top", te.max, lambda m, n: x[m, n].astype("int32"))
     gap = s.each("gap", lambda m, n: (top[m] - x[m, n].astype("int32")).astype("uint8"))
     e = s.each("exponential", lambda m, n: table[gap[m, n].astype("int32")])
-    p = softmax_tail(s, e, seed, "shares" if quantised else "Y")
-    if quantised:
+    p = softmax_tail(s, e, seed, "shares" if dtype else "Y")
+    if dtype:
         factor, amount, zero_point = (s.scalar(name) for name in ("factor", "shift", "zero_point"))
-        s.each("Y", lambda m, n: requantise(p[m, n], factor, amount, zero_point, rounding))
-    key = ("softmax_int8", rows, length, rounding if quantised else "", quantised)
-    return s.kernel("softmax", key, ("shares",) if quantised else (), share=128)
+        s.each("Y", lambda m, n: requantise(p[m, n], factor, amount, zero_point, rounding, dtype))
+    key = ("softmax_int8", rows, length, rounding if dtype else "", x_dtype, dtype)
+    return s.kernel("softmax", key, ("shares",) if dtype else (), share=128)
 
 
 def softmax_fixed(rows: int, length: int, seed: tuple[int, int], log2_e: int, ln_2: int) -> Kernel:

@@ -25,7 +25,7 @@ def assign_ranges(graph: Graph, tranges: Ranges = None) -> Graph:
     tensors = {name: constant_range(tensor) for name, tensor in graph.tensors.items()}
     graph = replace(graph, tensors=tensors)
     for name in graph.inputs:
-        if isinstance(tensors[name].type, Float):
+        if is_open(tensors[name]):
             tensors[name] = input_range(graph, tensors[name], tranges)
     for node in graph.nodes:
         for name, bound in node_intervals(node, graph).items():
