@@ -31,15 +31,15 @@ LARGEST_KERNEL = 1 << 15
 
 
 def conv_accumulator(x: Ints, w: Ints, node: Node) -> Ints:
-    """int64 [batch, channels, rows, columns] of centred operands."""
+    """int64 [batch, channels, rows, columns], or without rows, of centred operands."""
     group, taps = node.attrs.get("group", 1), w[0].size
-    seen = windows(x, node, w.shape[2:], fill=0)  # batch, channels, rows, columns, kernel rows, kernel columns
-    batch, channels, rows, columns = seen.shape[:4]
-    split = seen.reshape(batch, group, channels // group, rows, columns, -1)
-    left = split.transpose(0, 1, 3, 4, 2, 5).reshape(batch, group, rows * columns, taps)
+    seen = windows(x, node, w.shape[2:], fill=0)  # batch, channels, out..., kernel...
+    batch, channels, *out = seen.shape[: w.ndim]
+    split = seen.reshape(batch, group, channels // group, prod(out), -1)
+    left = split.transpose(0, 1, 3, 2, 4).reshape(batch, group, prod(out), taps)
     right = w.reshape(group, -1, taps).transpose(0, 2, 1)
     product = exact_matmul(left, right)
-    return product.transpose(0, 1, 3, 2).reshape(batch, -1, rows, columns)
+    return product.transpose(0, 1, 3, 2).reshape(batch, -1, *out)
 
 
 def conv_reference(node: Node, graph: Graph, values: Values, rounding: str) -> list[Array]:
@@ -55,12 +55,13 @@ def conv_macs(node: Node, graph: Graph) -> int:
 
 def check_rank(node: Node, graph: Graph) -> str | None:
     found = len(required(node, graph, 0).shape)
-    return None if found == 4 else f"{found} dimensions"
+    return None if found in (3, 4) else f"{found} dimensions"
 
 
 def check_channel_axis(node: Node, graph: Graph) -> str | None:
     axis = quantized(required(node, graph, 1)).axis
-    return None if axis in (None, 0, -4) else f"axis {axis}"
+    rank = len(required(node, graph, 1).shape)
+    return None if axis in (None, 0, -rank) else f"axis {axis}"
 
 
 def check_taps(node: Node, graph: Graph) -> str | None:
@@ -75,7 +76,7 @@ ROWS = (
         limits=(
             int8_inputs(0, 1),
             INT8_OUTPUT,
-            Limit("two spatial dimensions, NCHW", check_rank),
+            Limit("one or two spatial dimensions, channels first", check_rank),
             NO_AUTO_PAD,
             Limit("x has one scale and zero point", check_per_tensor_a),
             Limit("w has one scale and zero point, or one per output channel", check_channel_axis),
