@@ -164,7 +164,7 @@ class _Builder:
             lambda machine, budget: tiling(s, machine, budget),
             reduced={"acc": ("c", "y", "x")},
             padded=frozenset({"padded"} & set(self.stages)),
-            broadcast=frozenset() if s.depthwise else frozenset({"W"}),
+            broadcast=lambda _: frozenset() if s.depthwise else frozenset({"W"}),
             gathers=frozenset({"patch"}),
             dots=frozenset({"acc"}),
             macs=s.macs,

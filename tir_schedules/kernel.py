@@ -28,8 +28,9 @@ class Kernel:
 
     ``axes`` names the axis of each dimension of every stage and array parameter; ``stages`` lists the stages, producers
     first, the main output last; ``reduced`` the reduction axes of a stage; ``padded`` stages live in OCM; ``broadcast``
-    parameters are read by the Mac's bus straight from OCM; ``observed`` stages are recorded where they lie;
+    says which parameters the Mac's bus reads straight from OCM under a tiling; ``observed`` stages are recorded where they lie;
     ``gathers`` are stages that only move OCM values into LRM; ``dots`` are sums of int8 products, for the MAC units.
+    ``function`` makes the PrimFunc of a kernel of moves within OCM, which has no stages to schedule.
     """
 
     family: str
@@ -41,14 +42,17 @@ class Kernel:
     tiling: Callable[[Machine, int], Tiling]
     reduced: dict[str, tuple[str, ...]] = field(default_factory=dict)
     padded: frozenset[str] = frozenset()
-    broadcast: frozenset[str] = frozenset()
+    broadcast: Callable[[Tiling], frozenset[str]] = lambda _: frozenset()
     gathers: frozenset[str] = frozenset()
     dots: frozenset[str] = frozenset()
     observed: tuple[str, ...] = ()
     macs: int = 0
+    function: Callable[[], Any] | None = None
 
     def prim_func(self, observe: bool = False) -> Any:
         """The unscheduled PrimFunc; with ``observe`` it also returns the observed stages, in order."""
+        if self.function is not None:
+            return self.function()
         arguments = [self.tensors[param.name] for param in self.params]
         extra = [self.tensors[name] for name in self.observed] if observe else []
         return te.create_prim_func([*arguments, *extra])

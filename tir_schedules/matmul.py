@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
-from math import gcd
 from typing import Any
 
-from epu.simulator.machine import Machine
-
 from .kernel import Kernel, Param
+from .matmul_tiling import Product, matmul_tiling, on_bus
 from .requantise import requantise
-from .tiling import Cut, Tiling, divisor
 from .tvm_api import te
 
 
@@ -31,6 +26,14 @@ class MatmulShape:
     a_dtype: str = "int8"
     b_dtype: str = "int8"
     dtype: str = "int8"
+
+    @property
+    def product(self) -> Product:
+        """What the choice of tiles depends on."""
+        per_output = 1 + (4 if self.bias else 0)
+        per_column = 4 * (self.bias + 2 * self.per_column)
+        contiguous = ("k", "k" if self.transposed else "n", "n")
+        return Product(self.batch, self.m, self.n, self.k, (per_output, per_column), contiguous)
 
 
 def matmul(shape: MatmulShape) -> Kernel:
@@ -81,67 +84,9 @@ def matmul(shape: MatmulShape) -> Kernel:
         tensors,
         axes,
         (*stages, "Y"),
-        lambda machine, budget: matmul_tiling(shape, machine, budget),
+        lambda machine, budget: matmul_tiling(shape.product, machine, budget),
         reduced={"acc": ("k",)},
-        broadcast=frozenset({"B"}),
+        broadcast=lambda tiling: frozenset({on_bus(tiling)}),
         dots=frozenset({"acc"}),
         macs=b * m * n * k,
     )
-
-
-@lru_cache(maxsize=512)
-def matmul_tiling(shape: MatmulShape, machine: Machine, budget: int) -> Tiling:
-    """The cheapest tiling by :func:`cost` whose tiles fit the LRM."""
-    room = machine.lrm_bytes * min(budget, 60) // 64
-    best = min(_candidates(shape, machine, room), key=lambda cuts: cost(shape, cuts, machine), default=None)
-    m, n, k = best or (
-        Cut(shape.m // divisor(shape.m, machine.rows), divisor(shape.m, machine.rows)),
-        Cut(shape.n // divisor(shape.n, machine.cols), col=divisor(shape.n, machine.cols)),
-        Cut(shape.k),
-    )
-    return {"b": Cut(step=shape.batch), "m": m, "n": n, "k": k}
-
-
-def _divisors(extent: int, limit: int) -> list[int]:
-    return [d for d in range(1, min(extent, limit) + 1) if extent % d == 0]
-
-
-def _candidates(shape: MatmulShape, machine: Machine, room: int) -> Iterator[tuple[Cut, Cut, Cut]]:
-    for row in _divisors(shape.m, machine.rows)[-2:]:
-        for col in _divisors(shape.n, machine.cols)[-3:]:
-            for ring in _divisors(gcd(col, shape.k), col):
-                yield from _local_candidates(shape, room, row, col, ring)
-
-
-def _local_candidates(shape: MatmulShape, room: int, row: int, col: int, ring: int) -> Iterator[tuple[Cut, Cut, Cut]]:
-    for mi in _divisors(shape.m // row, 64):
-        for nj in _divisors(shape.n // col, 64):
-            left = room - lrm_outputs(shape, mi, nj)
-            fitting = [d for d in _divisors(shape.k // ring, 1 << 12) if mi * d <= left]
-            for kl in fitting[-2:]:
-                yield (
-                    Cut(shape.m // (row * mi), row, local=mi),
-                    Cut(shape.n // (col * nj), col=col, local=nj),
-                    Cut(shape.k // (ring * kl), ring=ring, local=kl),
-                )
-
-
-def lrm_outputs(shape: MatmulShape, mi: int, nj: int) -> int:
-    """LRM bytes of accumulators, temporaries, result and column vectors."""
-    per_output = 4 + 1 + (4 if shape.bias else 0)
-    return mi * nj * per_output + nj * 4 * (shape.bias + 2 * shape.per_column) + 64
-
-
-def cost(shape: MatmulShape, cuts: tuple[Cut, Cut, Cut], machine: Machine) -> float:
-    """Estimated cycles of one batch entry; the machine's own instruction costs decide what is reported."""
-    m, n, k = cuts
-    word = machine.port_bytes
-    a_words = m.local * (-(-k.local // word) if k.local % word == 0 else k.local)
-    packed = (shape.transposed and k.local % word == 0) or (not shape.transposed and n.local % word == 0)
-    bus = n.local * k.local / (word if packed else 1)
-    move = m.local * -(-k.local // word) if k.ring > 1 else 0
-    product = -(-m.local * n.local * k.local // machine.macs_per_pe)
-    inner = m.row * a_words + k.ring * (max(product, bus) + move)
-    outputs = m.local * n.local
-    finish = outputs * (5 + shape.bias) + m.row * (outputs / word if n.local % word == 0 else outputs)
-    return m.step * n.step * (k.step * (inner + 40) + finish + 40)

@@ -147,7 +147,9 @@ def mean(s: MeanShape) -> Kernel:
     def body(m: Any) -> Any:
         if s.requantised:
             acc = (total[m] - scalars["offset"]).astype("int32")
-            return requantise(acc, scalars["factor"], scalars["shift"], scalars["zero_point"], s.rounding, s.requantised)
+            return requantise(
+                acc, scalars["factor"], scalars["shift"], scalars["zero_point"], s.rounding, s.requantised
+            )
         part = sat(rshr(total[m], scalars["first"]), "int32")
         return part if power else sat(mulr(i64(part), scalars["factor"], scalars["shift"]), "int32")
 

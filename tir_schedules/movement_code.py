@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import product
-from math import prod
 
 from epu.simulator.elementwise import Alu
 from epu.simulator.instruction import Instruction
+from epu.simulator.layout import merge
 from epu.simulator.machine import Machine
 from epu.simulator.operands import SIZES, Grid, Imm, Lrm
 from epu.simulator.transfers import Load, Store
@@ -44,7 +44,7 @@ def load(nest: Nest, source: Access, places: Places) -> Load:
 
 
 def padded(nest: Nest, places: Places, lrm: LrmAllocator, machine: Machine) -> Iterator[Instruction]:
-    """OCM → OCM with a border: fill everything, then copy the inside."""
+    """OCM → OCM: fills and copies of boxes (a border: fill everything, then copy the inside)."""
     size = SIZES[places.buffers[nest.target.buffer].dtype]
     address = lrm.take(PIECE * size)
     for piece in split_padded(nest, places.env):
@@ -64,12 +64,19 @@ class _Box:
 def _piece(nest: Nest, piece: Piece, places: Places, address: int, machine: Machine) -> Iterator[Instruction]:
     dtype = places.buffers[nest.target.buffer].dtype
     target = _box(nest, nest.target, piece, places)
-    if piece.source is None:  # the whole box, which is contiguous
-        flat = _Box(target.param, target.address, (SIZES[dtype],))
-        yield from _fill(_cuts((prod(piece.shape),), machine), flat, piece.fill, address, dtype)
+    if piece.source is None:
+        shape, (target,) = _merged(piece.shape, target)
+        yield from _fill(_cuts(shape, machine), target, piece.fill, address, dtype)
         return
-    source = _box(nest, piece.source, piece, places)
-    yield from _copy(_cuts(piece.shape, machine), target, source, address, dtype)
+    shape, (target, source) = _merged(piece.shape, target, _box(nest, piece.source, piece, places))
+    yield from _copy(_cuts(shape, machine), target, source, address, dtype)
+
+
+def _merged(shape: tuple[int, ...], *boxes: _Box) -> tuple[list[int], list[_Box]]:
+    """The same boxes with as few loops as their strides allow, at least one."""
+    loops, strides = merge(shape, [box.strides for box in boxes])
+    loops, strides = (loops, strides) if loops else ([1], [[0] for _ in boxes])
+    return loops, [replace(box, strides=tuple(each)) for box, each in zip(boxes, strides)]
 
 
 def _box(nest: Nest, access: Access, piece: Piece, places: Places) -> _Box:
@@ -78,7 +85,7 @@ def _box(nest: Nest, access: Access, piece: Piece, places: Places) -> _Box:
     return _Box(name, start + sum(low * step for low, step in zip(piece.low, steps)), steps)
 
 
-def _cuts(shape: tuple[int, ...], machine: Machine) -> list[Cut]:
+def _cuts(shape: Sequence[int], machine: Machine) -> list[Cut]:
     return list(spread({str(k): extent for k, extent in enumerate(shape)}, machine, PIECE).values())
 
 

@@ -18,11 +18,13 @@ class Piece:
 
 
 def split_padded(nest: Nest, env: dict[Key, int]) -> list[Piece]:
-    """Fill of the whole box, then the copy of the part in which all conditions hold."""
+    """Fill of the whole box, then the copy of the part in which all conditions hold; a plain copy or fill is one piece."""
     whole = tuple(loop.extent for loop in nest.loops)
     zero = (0,) * len(whole)
     if nest.value[0] == "load":
         return [Piece(zero, whole, Access(nest.value[1], nest.value[2]))]
+    if nest.value[0] == "imm":
+        return [Piece(zero, whole, None, nest.value[1])]
     _, _, _, condition, inside, outside = nest.value
     bounds = {loop.var: (0, loop.extent) for loop in nest.loops}
     for test in _conjuncts(condition):

@@ -138,7 +138,7 @@ def softmax_int8(
         factor, amount, zero_point = (s.scalar(name) for name in ("factor", "shift", "zero_point"))
         s.each("Y", lambda m, n: requantise(p[m, n], factor, amount, zero_point, rounding, dtype))
     key = ("softmax_int8", rows, length, rounding if dtype else "", x_dtype, dtype)
-    return s.kernel("softmax", key, ("shares",) if dtype else (), share=128)
+    return s.kernel("softmax", key, ("shares",) if dtype else (), share=192)
 
 
 def softmax_fixed(rows: int, length: int, seed: tuple[int, int], log2_e: int, ln_2: int) -> Kernel:

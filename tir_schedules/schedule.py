@@ -7,6 +7,7 @@ from typing import Any
 from epu.simulator.machine import Machine
 
 from .kernel import Kernel
+from .moves import scheduled_moves
 from .nest import LOOP_KEY, TAP_KEY
 from .tensor_intrinsics import dot_intrinsic
 from .tiling import Cut, Tiling
@@ -19,6 +20,8 @@ UNIT = len(INNER) - 0.5  # loops of one step go just before the local ones
 
 def schedule(kernel: Kernel, machine: Machine, budget: int) -> Any:
     """The scheduled module of ``kernel``; ``budget`` bounds the elements that one PE works on at a time."""
+    if kernel.function is not None:
+        return scheduled_moves(kernel)
     return _Scheduler(kernel, kernel.tiling(machine, budget)).run()
 
 
@@ -26,6 +29,7 @@ class _Scheduler:
     def __init__(self, kernel: Kernel, tiling: Tiling) -> None:
         self.kernel, self.tiling = kernel, tiling
         self.sch = tir.Schedule(kernel.prim_func())
+        self.broadcast = kernel.broadcast(tiling)
         self.loop_axes: dict[str, list[tuple[Any, str]]] = {}  # annotated loops of a block, with their axes
         self.late: dict[str, list[tuple[Any, tuple[str, ...]]]] = {}  # inputs placed inside a reduction's steps
         self.positions = {
@@ -90,7 +94,7 @@ class _Scheduler:
 
     def read_inputs(self, attach: Any) -> None:
         for param in self.kernel.params:
-            if param.role in ("input", "constant") and param.name not in self.kernel.broadcast:
+            if param.role in ("input", "constant") and param.name not in self.broadcast:
                 self.read_input(param.name, attach)
 
     def read_input(self, name: str, attach: Any) -> None:
@@ -141,7 +145,7 @@ class _Scheduler:
         operands = [str(each.op.name) for each in self.kernel.tensors[name].op.input_tensors]
         shapes = [self.dot_shape(name, operand) for operand in operands]
         dtypes = [str(self.kernel.tensors[operand].dtype) for operand in operands]
-        scopes = ["global" if operand in self.kernel.broadcast else LRM for operand in operands]
+        scopes = ["global" if operand in self.broadcast else LRM for operand in operands]
         self.sch.tensorize(summed[0], dot_intrinsic(*shapes, tuple(dtypes), tuple(scopes)))  # type: ignore[arg-type]
 
     def is_sum(self, loop: Any) -> bool:

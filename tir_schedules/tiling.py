@@ -61,7 +61,8 @@ def rows_over_array(rows: str, row_count: int, inner: str, length: int, machine:
     per PE as the budget still allows.
     """
     choices = [g for g in range(1, machine.cols + 1) if machine.cols % g == 0 and length % g == 0]
-    group = next((g for g in choices if length // g <= budget), choices[-1])
+    fitting = [g for g in choices if length // g <= budget] or choices[-1:]
+    group = next((g for g in fitting if length // g % 4 == 0), fitting[0])  # whole bus words of bytes
     width = machine.cols // group
     row = max(range(1, machine.rows + 1), key=lambda r: r * divisor(row_count // r, width) if row_count % r == 0 else 0)
     col = divisor(row_count // row, width)
