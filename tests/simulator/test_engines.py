@@ -55,9 +55,9 @@ def run_both(found: Program) -> tuple[RunResult, RunResult]:
     target = found.machine
     lrm = memories.memories.lrm.reshape(target.pes, -1)[:, : target.lrm_bytes]
     for pe in range(target.pes):
-        assert lrm[pe].tobytes() == bytes(literal.lrm[pe]), f"LRM of PE {pe}"
-    assert memories.memories.ocm.tobytes() == bytes(literal.memory["ocm"])
-    assert memories.memories.ext.tobytes() == bytes(literal.memory["ext"])
+        assert lrm[pe].tobytes() == bytes(literal.memories.lrm[pe]), f"LRM of PE {pe}"
+    assert memories.memories.ocm.tobytes() == bytes(literal.memories.memory["ocm"])
+    assert memories.memories.ext.tobytes() == bytes(literal.memories.memory["ext"])
     return results
 
 
@@ -74,7 +74,7 @@ def check(target: Machine, body: list[Instruction], seed: int) -> None:
 
 @pytest.mark.parametrize("shape", SHAPES[:2], ids=str)
 @pytest.mark.parametrize("kind", sorted(KINDS))
-@settings(quick, max_examples=60)
+@settings(quick, max_examples=40)
 @given(data=st.data(), seed=SEEDS)
 def test_one_instruction(kind: str, shape: tuple[int, int, int], data: Any, seed: int) -> None:
     found = data.draw(KINDS[kind](*shape[:2]))
@@ -82,14 +82,14 @@ def test_one_instruction(kind: str, shape: tuple[int, int, int], data: Any, seed
 
 
 @pytest.mark.parametrize("shape", SHAPES[2:], ids=str)
-@settings(quick, max_examples=120)
+@settings(quick, max_examples=80)
 @given(data=st.data(), seed=SEEDS)
 def test_sequences(shape: tuple[int, int, int], data: Any, seed: int) -> None:
     parts = data.draw(st.lists(single(*shape[:2]), min_size=2, max_size=5))
     check(machine(*shape), [each for part in parts for each in part], seed)
 
 
-@settings(quick, max_examples=120)
+@settings(quick, max_examples=80)
 @given(data=st.data(), seed=SEEDS)
 def test_transfers_in_flight(data: Any, seed: int) -> None:
     check(machine(2, 4, 8), data.draw(overlapped(2, 4)), seed)
