@@ -122,6 +122,28 @@ def conv(draw: Draw) -> Found:
     return c.graph("QLinearConv", group=groups, **seen.attrs), c.inputs
 
 
+def float_matmul(draw: Draw) -> Found:
+    """Batches that broadcast; variables, or a constant on either side."""
+    c, (m, k, n) = case(draw), (draw(extent), draw(length), draw(extent))
+    sa, sb, out = draw(st.sampled_from((((), (), ()), ((2, 3), (2, 3), (2, 3)), ((3,), (1,), (3,)), ((5, 1), (1, 2), (5, 2)), ((), (3,), (3,)))))
+    fixed = draw(st.sampled_from(("", "", "a", "b")))
+    sizes = draw(size), draw(size)
+    c.real("a", (*sa, m, k), sizes[0], constant=fixed == "a")
+    c.real("b", (*sb, k, n), sizes[1], constant=fixed == "b")
+    c.result((*out, m, n), size=sizes[0] * sizes[1] * k**0.5 * draw(st.sampled_from((0.05, 1.0, 20.0))))
+    return c.graph("MatMul"), c.inputs
+
+
+def float_gemm(draw: Draw) -> Found:
+    c, (m, k, n), turned = case(draw), (draw(extent), draw(length), draw(extent)), draw(flag)
+    c.real("a", (m, k), draw(size))
+    c.real("b", (n, k) if turned else (k, n), 0.7, constant=draw(flag))
+    if draw(flag):
+        c.real("c", draw(st.sampled_from(((n,), (1,), (1, n)))), 0.01, constant=True)
+    c.result((m, n))
+    return c.graph("Gemm", transB=int(turned)), c.inputs
+
+
 # ---- element by element
 
 
@@ -348,6 +370,8 @@ FAMILIES: dict[str, tuple[Callable[[Draw], Found], ...]] = {
     "QLinearMatMul": (dense, batched),
     "QGemm": (gemm,),
     "QLinearConv": (conv,),
+    "MatMul": (float_matmul,),
+    "Gemm": (float_gemm,),
     "QLinearAdd": (qlinear_add,),
     "QLinearMul": (qlinear_mul,),
     "QuantizedUnary": (unary,),

@@ -191,7 +191,7 @@ def lower_sum(node: Node, graph: Graph, rounding: str) -> Lowered:
     constants = {}
     for param, tensor in (("A", a), ("B", b)):
         if tensor.data is not None:
-            constants[param] = _shifted(node, tensor, frac(tensor) - out)
+            constants[param] = shifted_constant(node, tensor, frac(tensor) - out)
     sign = -1 if node.op == "Sub" else 1
 
     def body(v: dict[str, Any]) -> Any:
@@ -205,7 +205,8 @@ def lower_sum(node: Node, graph: Graph, rounding: str) -> Lowered:
     return lowered
 
 
-def _shifted(node: Node, tensor: Tensor, amount: int) -> Array:
+def shifted_constant(node: Node, tensor: Tensor, amount: int) -> Array:
+    """A constant at the output's fraction bits, ``amount`` fewer than its own."""
     moved = shift_even(np.asarray(tensor.data, np.int64), np.int64(amount))  # type: ignore[arg-type]
     if np.abs(moved).max(initial=0) >= 2**31:
         raise UnsupportedNode(
@@ -296,4 +297,4 @@ def lower_hard_sigmoid(node: Node, graph: Graph, rounding: str) -> Lowered:
     return build(node, graph, "HardSigmoid", {"A": x}, body, scalars)
 
 
-__all__ = [name for name in dir() if name.startswith("lower_")] + ["code_table", "multiplier"]
+__all__ = [name for name in dir() if name.startswith("lower_")] + ["code_table", "multiplier", "shifted_constant"]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from epu.errors import UnsupportedNode
 from epu.graph import Graph, Node
-from epu.lowering import linear, pointwise, rows
+from epu.lowering import linear, pointwise, rows, wide_matmul
 from epu.lowering.lowered import Lowered
 
 Lowering = Callable[[Node, Graph, str], Lowered]
@@ -17,6 +17,8 @@ LOWERINGS: dict[str, Lowering] = {
     "QLinearMatMul": linear.lower_matmul,
     "QGemm": linear.lower_gemm,
     "QLinearConv": linear.lower_conv,
+    "MatMul": wide_matmul.lower_wide_matmul,
+    "Gemm": wide_matmul.lower_wide_gemm,
     "QLinearAdd": pointwise.lower_qlinear_add,
     "QLinearMul": pointwise.lower_qlinear_mul,
     "QuantizedUnary": pointwise.lower_quantized_unary,

@@ -9,6 +9,7 @@ from epu.operators import (
     binary,
     layer_norm,
     layout,
+    matmul,
     pooling,
     qlinear_add,
     qlinear_conv,
@@ -18,6 +19,8 @@ from epu.operators import (
     quantize,
     quantized_unary,
     reduce_mean,
+    resize,
+    selection,
     softmax,
     sqrt,
 )
@@ -25,7 +28,8 @@ from epu.operators.row import Interval, Limit, Operator
 
 FILES = (
     *(qlinear_conv, qlinear_matmul, qlinear_add, qlinear_mul, qlinear_tables, quantized_unary),
-    *(quantize, binary, sqrt, activation, reduce_mean, pooling, softmax, layer_norm, layout),
+    *(matmul, quantize, binary, sqrt, activation, reduce_mean, pooling, softmax, layer_norm, layout),
+    *(selection, resize),
 )
 
 
