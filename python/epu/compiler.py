@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from epu.errors import CapacityError
+from epu.first_fit import usable
 from epu.fixed_formats import fraction_table
 from epu.graph import Float, Graph
 from epu.link import Layout, root
@@ -23,12 +24,13 @@ from epu.ocm_split import OcmSplitter
 from epu.passes.assign_fraction_bits import assign_fraction_bits
 from epu.passes.assign_ranges import assign_ranges
 from epu.passes.check_limits import check_limits
+from epu.passes.drop_empty import drop_empty
 from epu.passes.fold_constants import fold_constants
 from epu.passes.recognise_layer_norm import recognise_layer_norm
 from epu.passes.recognise_softmax import recognise_softmax
 from epu.passes.recognise_unary_tables import recognise_unary_tables
 from epu.passes.remove_identities import remove_identities
-from epu.plan import usable
+from epu.passes.requantise_concats import requantise_concats
 from epu.simulator.machine import Machine
 from epu.simulator.program import Program
 
@@ -51,11 +53,13 @@ def assign_missing(graph: Graph) -> Graph:
 PASSES: tuple[Pass, ...] = (
     fold_constants,
     remove_identities,
+    drop_empty,
     recognise_layer_norm,
     recognise_unary_tables,
     recognise_softmax,
     assign_missing,
     assign_fraction_bits,
+    requantise_concats,
     check_limits,
 )  # the order of compilation
 

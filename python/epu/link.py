@@ -9,10 +9,11 @@ from math import prod
 import numpy as np
 
 from epu.errors import UserError
+from epu.first_fit import align
 from epu.graph import Fixed, Graph, Integer, Quantized, Tensor
 from epu.lowering.lowered import Lowered, dtype_of
 from epu.ocm_split import Part, SplitKernel, streams, tap_shift
-from epu.plan import Plan, Step, Task, align, make_plan
+from epu.plan import Plan, Step, Task, make_plan
 from epu.simulator.control import Halt
 from epu.simulator.instruction import Instruction
 from epu.simulator.machine import Machine

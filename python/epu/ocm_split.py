@@ -7,7 +7,8 @@ others lie in OCM whole. All cuts are ranked by their transfers, the best few ar
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from itertools import permutations, product
 from math import ceil, prod
 from typing import TYPE_CHECKING
@@ -15,9 +16,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from epu.errors import CapacityError
+from epu.first_fit import align
 from epu.lowering.lowered import Lowered
 from epu.lowering.split import Range, Ranges, Splits
-from epu.plan import align
 from epu.simulator.machine import Machine
 from epu.staging import Stream, slice_of
 
@@ -40,7 +41,23 @@ class Cut:
     sizes: dict[str, int]
     depth: int
     count: int
-    cycles: float
+    read: int
+    written: int
+    cycles: float = 0.0
+
+    def total(self, compute: int) -> float:
+        """Cycles with a computation: transfers run beside it where there are two places, else after each other."""
+        both = self.read + self.written
+        return compute + both if self.depth == 1 else max(compute, self.read, self.written) + both / self.count
+
+
+@dataclass(frozen=True)
+class Burst:
+    """One transfer of an operand's slice, and the cut axes along which it is sliced."""
+
+    axes: set[str]
+    written: bool
+    cycles: int
 
 
 @dataclass(frozen=True)
@@ -73,6 +90,7 @@ class OcmSplitter:
     def __init__(self, machine: Machine, capacity: int, schedule: Schedule) -> None:
         self.machine, self.capacity, self.schedule = machine, capacity, schedule
         self.known: dict[Hashable, SplitKernel] = {}
+        self.burst_cycles = cache(machine.ext_cycles)
 
     def split(self, lowered: Lowered, code: KernelCode) -> SplitKernel:
         """The whole kernel where it fits, else its parts. Raises CapacityError where even the smallest part does not fit.
@@ -123,14 +141,27 @@ class _Search:
         return min(found, key=lambda each: each[0])[1]
 
     def shortlist(self) -> list[Cut]:
-        """Cuts worth scheduling: near the fewest cycles, equal parts first, then few parts."""
+        """Cuts worth scheduling: near the fewest cycles, equal parts first, then few parts, then contiguous slices."""
         cuts = list(self.cuts())
         limit = SLACK * min((cut.cycles for cut in cuts), default=0.0)
         near = [cut for cut in cuts if cut.cycles <= limit]
-        return sorted(near, key=lambda cut: (self.uneven(cut), cut.count, cut.cycles))[:SCHEDULED]
+        return sorted(near, key=lambda cut: (self.uneven(cut), cut.count, self.strided(cut), cut.cycles))[:SCHEDULED]
 
     def uneven(self, cut: Cut) -> bool:
         return any(self.splits.axes[axis] % size for axis, size in cut.sizes.items())
+
+    def strided(self, cut: Cut) -> int:
+        """Operands whose slices are not contiguous: cut inside a dimension that is not the first to matter."""
+        count = 0
+        for param in self.kernel.arrays:
+            sizes = self.extents(param.name, param.shape, cut.sizes)
+            wide = [k for k, size in enumerate(sizes) if size > 1]
+            count += (
+                any(size < whole for size, whole in zip(sizes[wide[0] + 1 :], param.shape[wide[0] + 1 :]))
+                if wide
+                else 0
+            )
+        return count
 
     def cuts(self) -> Iterator[Cut]:
         axes = {axis: extent for axis, extent in self.splits.axes.items() if extent > 1}
@@ -176,25 +207,33 @@ class _Search:
 
     def ordered(self, sizes: dict[str, int], depth: int) -> Cut:
         """The cut with the loop order of fewest transfers."""
+        bursts = self.bursts(sizes)
         orders = permutations(sizes) if len(sizes) <= 3 else [tuple(sizes)]
-        cuts = [self.estimate({axis: sizes[axis] for axis in order}, depth, self.compute) for order in orders]
-        return min(cuts, key=lambda cut: cut.cycles)
+        order = min(orders, key=lambda each: sum(self.transfers(bursts, sizes, each)))
+        read, written = self.transfers(bursts, sizes, order)
+        cut = Cut({axis: sizes[axis] for axis in order}, depth, prod(self.counts(sizes, order)), read, written)
+        return replace(cut, cycles=cut.total(self.compute))
 
-    def estimate(self, sizes: dict[str, int], depth: int, compute: int) -> Cut:
-        """Transfers beside the computation where there are two places, else after each other."""
-        counts = [ceil(self.splits.axes[axis] / size) for axis, size in sizes.items()]
-        read = written = 0
-        for param in self.kernel.arrays:
-            sliced = self.axes_of(param.name, sizes)
-            inner = max((k for k, axis in enumerate(sizes) if axis in sliced), default=-1)
-            visits, size = prod(counts[: inner + 1]), self.slot_bytes(param, sizes)
-            if param.role == "output":
-                written += visits * self.owner.machine.ext_cycles("out", size)
-            else:
-                read += visits * self.owner.machine.ext_cycles("in", size)
-        count, both = prod(counts), read + written
-        cycles = compute + both if depth == 1 else max(compute, read, written) + both / count
-        return Cut(sizes, depth, count, cycles)
+    def bursts(self, sizes: Sizes) -> list[Burst]:
+        return [
+            Burst(
+                self.axes_of(param.name, sizes),
+                param.role == "output",
+                self.owner.burst_cycles("out" if param.role == "output" else "in", self.slot_bytes(param, sizes)),
+            )
+            for param in self.kernel.arrays
+        ]
+
+    def counts(self, sizes: Sizes, order: Sequence[str]) -> list[int]:
+        return [ceil(self.splits.axes[axis] / sizes[axis]) for axis in order]
+
+    def transfers(self, bursts: Sequence[Burst], sizes: Sizes, order: Sequence[str]) -> tuple[int, int]:
+        """Cycles of all reads and of all writes: a slice is brought whenever it is another than the part's before."""
+        counts, cycles = self.counts(sizes, order), [0, 0]
+        for burst in bursts:
+            inner = max((k for k, axis in enumerate(order) if axis in burst.axes), default=-1)
+            cycles[burst.written] += burst.cycles * prod(counts[: inner + 1])
+        return cycles[0], cycles[1]
 
     def scheduled(self, cut: Cut) -> tuple[float, SplitKernel]:
         """A cut with its instructions, and its cycles by their own cost."""
@@ -206,7 +245,7 @@ class _Search:
                 codes[shape] = self.owner.schedule(self.lowered, self.splits.build(shape))
             parts.append(Part(codes[shape], ranges))
         compute = sum(code_cycles(part.code, self.owner.machine) for part in parts)
-        return self.estimate(cut.sizes, cut.depth, compute).cycles, SplitKernel(tuple(parts), cut.depth)
+        return cut.total(compute), SplitKernel(tuple(parts), cut.depth)
 
     def too_small(self) -> CapacityError:
         node, ones = self.lowered.node, dict.fromkeys(self.splits.axes, 1)

@@ -10,14 +10,14 @@ After a kernel its outputs may be overwritten where its span says they are, so t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from epu.first_fit import FirstFit, align, usable
 from epu.simulator.control import Wait
 from epu.simulator.instruction import Instruction
 from epu.simulator.transfers import Dma
 from epu.staging import PartStep, Stream, stage_parts
 
-ALIGNMENT = 64
 MOVE_TAG, CONSTANT_TAGS, OUTPUT_TAG = 2, (3, 4), 5
 WHOLE = -1
 CONSTANTS, SCRATCH = ("", 0), ("", 1)
@@ -26,20 +26,12 @@ CONSTANTS, SCRATCH = ("", 0), ("", 1)
 Key = tuple[str, int]
 
 
-def align(size: int) -> int:
-    return -(-max(size, 1) // ALIGNMENT) * ALIGNMENT
-
-
-def usable(size: int) -> int:
-    """Bytes of a memory that whole aligned blocks can take."""
-    return size // ALIGNMENT * ALIGNMENT
-
-
 @dataclass(frozen=True)
 class Task:
     """What one kernel needs in OCM: whole tensors, a block of constants, scratch; a split kernel also ``streams``.
 
-    ``reads`` and ``writes`` name whole tensors. ``parts``: how often the kernel runs, ``depth``: see ``stage_parts``.
+    ``reads`` and ``writes`` name whole tensors; of those in ``direct`` each part takes its slice where the whole lies.
+    ``parts``: how often the kernel runs, ``depth``: see ``stage_parts``.
     """
 
     node: str
@@ -51,6 +43,7 @@ class Task:
     streams: tuple[Stream, ...] = ()
     parts: int = 1
     depth: int = 1
+    direct: tuple[Stream, ...] = ()
 
     @property
     def streamed(self) -> tuple[str, ...]:
@@ -60,6 +53,14 @@ class Task:
     @property
     def tensors(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys((*self.reads, *self.writes, *self.streamed)))
+
+    def keep_whole(self, stream: Stream) -> Task:
+        """The same with the stream's tensor whole in OCM."""
+        rest = tuple(each for each in self.streams if each is not stream)
+        more = {"writes" if stream.written else "reads": (stream.tensor,)}
+        reads = tuple(dict.fromkeys((*self.reads, *more.get("reads", ()))))
+        writes = (*self.writes, *more.get("writes", ()))
+        return replace(self, reads=reads, writes=writes, streams=rest, direct=(*self.direct, stream))
 
 
 @dataclass
@@ -85,43 +86,6 @@ class Plan:
     ext_bytes: int
     temporary_bytes: int
     ocm_bytes: int
-
-
-class FirstFit:
-    """Free runs of a memory."""
-
-    def __init__(self, capacity: int) -> None:
-        self.free, self.peak = [(0, usable(capacity))], 0
-
-    def take(self, sizes: dict[Key, int]) -> dict[Key, int] | None:
-        """The lowest addresses for all of these or, where one does not fit, None and nothing is taken."""
-        found: dict[Key, int] = {}
-        before = self.free
-        for key, size in sizes.items():
-            address = self._take_one(align(size))
-            if address is None:
-                self.free = before
-                return None
-            found[key] = address
-        self.peak = max([self.peak, *(found[key] + align(sizes[key]) for key in found)])
-        return found
-
-    def _take_one(self, need: int) -> int | None:
-        for position, (start, length) in enumerate(self.free):
-            if length >= need:
-                rest = [(start + need, length - need)] if length > need else []
-                self.free = [*self.free[:position], *rest, *self.free[position + 1 :]]
-                return start
-        return None
-
-    def give(self, start: int, size: int) -> None:
-        merged: list[tuple[int, int]] = []
-        for begin, length in sorted([*self.free, (start, align(size))]):
-            if merged and sum(merged[-1]) == begin:
-                merged[-1] = (merged[-1][0], merged[-1][1] + length)
-            else:
-                merged.append((begin, length))
-        self.free = merged
 
 
 def make_plan(
@@ -153,7 +117,8 @@ class _Planner:
         ext: int,
         ocm: int,
     ) -> None:
-        self.tasks, self.sizes, self.home, self.outputs = tasks, sizes, home, outputs
+        self.tasks, self.sizes, self.home, self.outputs = list(tasks), sizes, home, outputs
+        self.capacity = usable(ocm)
         self.ocm, self.ext_bytes, self.temporary = FirstFit(ocm), ext, 0
         self.resident: dict[str, int] = {}
         self.clean = set(home) - outputs  # tensors whose external copy is up to date
@@ -164,6 +129,7 @@ class _Planner:
         self.ahead: dict[int, int] = {}  # task → OCM address of constants on their way
 
     def step(self, index: int) -> Step:
+        self.tasks[index] = self.with_direct(self.tasks[index])
         step, task = Step(), self.tasks[index]
         for name in task.streamed:
             self.settle(name, step)
@@ -175,12 +141,28 @@ class _Planner:
         if task.constants:
             self.await_constants(index, own, step)
         self.prefetch(index + 1, step)
-        if task.streams:
-            step.parts = stage_parts(task.streams, own, self.home, task.parts, task.depth)
+        step.parts = stage_parts(task.streams, own, self.home, task.parts, task.depth)
+        for stream in task.direct:
+            for part, piece in zip(step.parts, stream.slices):
+                part.staged[stream.param] = self.resident[stream.tensor] + piece.offset
         step.places = {name: ("ext", self.home[name]) for name in task.streamed}
         step.places |= {name: ("ocm", self.resident[name]) for name in (*task.reads, *task.writes)}
         self.retire(index, own, step)
         return step
+
+    def with_direct(self, task: Task) -> Task:
+        """The task with tensors whole in OCM where that saves transfers: inputs that are there, results that have room."""
+        for stream in sorted(task.streams, key=lambda each: each.written):
+            if stream.in_blocks and (stream.written or stream.tensor in self.resident):
+                changed = task.keep_whole(stream)
+                task = changed if self.total(changed) <= self.capacity else task
+        return task
+
+    def total(self, task: Task) -> int:
+        """OCM bytes of a task."""
+        tensors = sum(align(self.sizes[name]) for name in {*task.reads, *task.writes})
+        places = sum(align(stream.slot_bytes) * stream.slots for stream in task.streams)
+        return tensors + places + sum(align(size) for size in (task.scratch, task.constants) if size)
 
     def settle(self, name: str, step: Step) -> None:
         """Give a tensor an external copy, up to date where the tensor is in OCM."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
+from epu.first_fit import ALIGNMENT
 from epu.lowering.split import Range
 from epu.simulator.control import Wait
 from epu.simulator.instruction import Instruction
@@ -57,6 +58,11 @@ class Stream:
     slot_bytes: int
     slots: int
     written: bool
+
+    @property
+    def in_blocks(self) -> bool:
+        """Whether the slices of the tensor are whole aligned blocks: contiguous, each at an aligned offset."""
+        return bool(self.tensor) and all(not each.counts and each.offset % ALIGNMENT == 0 for each in self.slices)
 
 
 @dataclass
