@@ -38,7 +38,7 @@ setup(
     python_requires=">=3.10",
     packages=list(packages()),
     package_dir=packages(),
-    package_data={"": ["py.typed", "*.j2", "*.json", "*.npz"]},
+    package_data={"": ["py.typed", "*.j2", "*.json", "*.npz"], "epu.models": ["data/*"]},
     include_package_data=False,
     install_requires=requirements("requirements.in"),
     extras_require={

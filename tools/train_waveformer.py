@@ -1,29 +1,28 @@
 """Trains WaveFormer on the synthetic EMG of ``epu.models`` and writes python/epu/models/data/waveformer_weights.npz.
 
 PyTorch is needed here and nowhere else: in an environment with the project, `pip install torch==2.13.0`, then
-`python tools/train_waveformer.py`. Some ten minutes on two cores; the same seed, machine and thread count give the
-same weights. tools/quantize_waveformer.py makes the int8 model of them.
+`python tools/train_waveformer.py`. Some ten minutes on one core; the same machine and thread count give the same
+weights. tools/quantize_waveformer.py makes the int8 model of them.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
-import time
 from pathlib import Path
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 
-from epu.models.semg import semg_windows
+from epu.models.semg import waveformer_windows
 from epu.models.waveformer import (
     BLOCKS,
     CLASSES,
     ELECTRODES,
     EPSILON,
-    HEADS,
     HEAD_SIZE,
+    HEADS,
     PATCH,
     SAMPLES,
     TOKENS,
@@ -120,51 +119,52 @@ def some_patches(random: torch.Generator) -> torch.Tensor:
 
 
 def train(windows: torch.Tensor, labels: torch.Tensor, short_steps: int, full_steps: int) -> Parameters:
-    """Return weights trained on some tokens for ``short_steps``, then on all of them for ``full_steps``."""
+    """Return weights trained on some patches for ``short_steps``, then on all of them for ``full_steps``."""
     random = torch.Generator().manual_seed(SEED)
     weights = {name: tensor.requires_grad_() for name, tensor in initial_parameters(random).items()}
-    decayed = [tensor for tensor in weights.values() if tensor.ndim > 1]
-    others = [tensor for tensor in weights.values() if tensor.ndim == 1]
-    groups = [{"params": decayed, "weight_decay": WEIGHT_DECAY}, {"params": others, "weight_decay": 0.0}]
-    optimizer = torch.optim.AdamW(groups, PEAK_RATE, betas=(0.9, 0.98))
     steps = short_steps + full_steps
+    optimizer = adam(weights)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, PEAK_RATE, total_steps=steps, pct_start=0.1)
-    order = torch.cat([torch.randperm(len(windows), generator=random) for _ in range(1 + steps * BATCH // len(windows))])
-    start = time.perf_counter()
-    for step in range(steps):
+    epochs = 1 + steps * BATCH // len(windows)
+    order = torch.cat([torch.randperm(len(windows), generator=random) for _ in range(epochs)])
+    for step, batch in enumerate(order[: steps * BATCH].split(BATCH)):
         kept = some_patches(random) if step < short_steps else torch.arange(TOKENS - 1)
-        batch = order[step * BATCH : (step + 1) * BATCH]
-        logits = forward(weights, windows[batch], kept)
-        loss = F.cross_entropy(logits, labels[batch], label_smoothing=SMOOTHING)
+        loss = F.cross_entropy(forward(weights, windows[batch], kept), labels[batch], label_smoothing=SMOOTHING)
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(list(weights.values()), 1.0)
         optimizer.step()
         schedule.step()
-        if step % 50 == 49 or step == steps - 1:
-            hits = (logits.argmax(1) == labels[batch]).float().mean()
-            print(f"{step + 1:5d} {time.perf_counter() - start:6.0f} s  loss {loss:.3f}  batch accuracy {hits:.2f}", flush=True)
+        if step % 50 == 49:
+            print(f"step {step + 1} of {steps}: loss {loss:.3f}", flush=True)
     return {name: tensor.detach() for name, tensor in weights.items()}
 
 
-@torch.no_grad()
+def adam(weights: Parameters) -> torch.optim.Optimizer:
+    """Return the optimizer; vectors do not decay."""
+    decayed = [tensor for tensor in weights.values() if tensor.ndim > 1]
+    others = [tensor for tensor in weights.values() if tensor.ndim == 1]
+    groups = [{"params": decayed, "weight_decay": WEIGHT_DECAY}, {"params": others, "weight_decay": 0.0}]
+    return torch.optim.AdamW(groups, PEAK_RATE, betas=(0.9, 0.98))
+
+
 def accuracy(weights: Parameters, windows: torch.Tensor, labels: torch.Tensor) -> float:
-    kept = torch.arange(TOKENS - 1)
-    logits = torch.cat([forward(weights, part, kept) for part in windows.split(50)])
+    with torch.no_grad():
+        logits = torch.cat([forward(weights, part, torch.arange(TOKENS - 1)) for part in windows.split(50)])
     return float((logits.argmax(1) == labels).float().mean())
 
 
 def dataset(split: str, count: int) -> tuple[torch.Tensor, torch.Tensor]:
-    windows, labels = semg_windows(split, count)
+    windows, labels = waveformer_windows(split, count)
     return torch.from_numpy(windows), torch.from_numpy(labels)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--windows", type=int, default=9000)
-    parser.add_argument("--short-steps", type=int, default=1500)
-    parser.add_argument("--full-steps", type=int, default=100)
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--windows", type=int, default=6000)
+    parser.add_argument("--short-steps", type=int, default=800)
+    parser.add_argument("--full-steps", type=int, default=80)
+    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--output", type=Path, default=WEIGHTS_FILE)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
