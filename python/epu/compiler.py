@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from epu.errors import CapacityError
-from epu.first_fit import usable
 from epu.fixed_formats import fraction_table
 from epu.graph import Float, Graph
 from epu.link import Layout, root
@@ -156,7 +155,7 @@ class _Driver:
         with self.stage("lrm_alloc_loop"):
             codes = [self.schedule(kernel, kernel.kernel) for kernel in kernels]
         with self.stage("ext_split_relay"):
-            splitter = OcmSplitter(self.machine, usable(self.machine.ocm_bytes), self.schedule)
+            splitter = OcmSplitter(self.machine, self.schedule)
             split = [splitter.split(kernel, code) for kernel, code in zip(kernels, codes)]
             layout = Layout(graph, views, kernels, split, self.machine)
         with self.stage("build_tir"):

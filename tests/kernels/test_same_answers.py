@@ -5,16 +5,18 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from layout_cases import LAYOUT
 from node_cases import FAMILIES, cases
 from one_node import MACHINES, assert_same_answers
 
 from epu.lowering.table import LOWERINGS
 
-BUILDERS = [pytest.param(build, id=f"{op}-{k}") for op, found in FAMILIES.items() for k, build in enumerate(found)]
+EVERY = {**FAMILIES, **LAYOUT}
+BUILDERS = [pytest.param(build, id=f"{op}-{k}") for op, found in EVERY.items() for k, build in enumerate(found)]
 
 
 def test_every_lowering_has_cases() -> None:
-    assert set(FAMILIES) == set(LOWERINGS)
+    assert set(EVERY) == set(LOWERINGS)
 
 
 @pytest.mark.parametrize("rounding", ["exact", "ort"])

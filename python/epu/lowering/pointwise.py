@@ -101,8 +101,9 @@ def table_kernel(node: Node, graph: Graph, table: Array) -> Lowered:
     kernel, splits = elementwise_kernel(
         "table", y.shape, dtype_of(y), described, body, tables={"T": (256, dtype_of(y))}
     )
-    constants = {"T": ordered.astype(dtype_of(y))}
-    return Lowered(node, kernel, {"X": x.name}, {"Y": node.outputs[0]}, constants, splits=splits)
+    inputs, constants = bind_arrays(graph, {"X": x.name})
+    constants["T"] = ordered.astype(dtype_of(y))
+    return Lowered(node, kernel, inputs, {"Y": node.outputs[0]}, constants, splits=splits)
 
 
 def lower_quantized_unary(node: Node, graph: Graph, rounding: str) -> Lowered:
@@ -203,6 +204,15 @@ def lower_sum(node: Node, graph: Graph, rounding: str) -> Lowered:
     lowered = build(node, graph, f"{node.op}_{'_'.join(scalars)}", two(node, graph), body, scalars)
     lowered.constants.update(constants)
     return lowered
+
+
+def lower_rescale(node: Node, graph: Graph, rounding: str) -> Lowered:
+    """Fixed point with other fraction bits."""
+    from epu.tir_schedules.intrinsics import rshr, sat
+
+    x = operand(node, graph, 0)
+    scalars = {"shift": frac(x) - frac(result(node, graph))}
+    return build(node, graph, "Rescale", {"A": x}, lambda v: sat(rshr(v["A"], v["shift"]), "int32"), scalars)
 
 
 def shifted_constant(node: Node, tensor: Tensor, amount: int) -> Array:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from epu.errors import UnsupportedNode
 from epu.graph import Graph, Node
-from epu.lowering import linear, pointwise, rows, wide_matmul
+from epu.lowering import linear, moves, pointwise, rows, wide_matmul
 from epu.lowering.lowered import Lowered
 
 Lowering = Callable[[Node, Graph, str], Lowered]
@@ -41,6 +41,17 @@ LOWERINGS: dict[str, Lowering] = {
     "QLinearGlobalAveragePool": rows.lower_mean,
     "MaxPool": rows.lower_max_pool,
     "Transpose": rows.lower_transpose,
+    "Rescale": pointwise.lower_rescale,
+    "Concat": moves.lower_concat,
+    "QLinearConcat": moves.lower_concat,
+    "Slice": moves.lower_slice,
+    "Gather": moves.lower_gather,
+    "Expand": moves.lower_expand,
+    "Tile": moves.lower_tile,
+    "Pad": moves.lower_pad,
+    "DepthToSpace": moves.lower_depth_to_space,
+    "SpaceToDepth": moves.lower_space_to_depth,
+    "Resize": moves.lower_resize,
 }
 
 

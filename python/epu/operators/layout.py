@@ -1,4 +1,4 @@
-"""Moves: Reshape and its kin, Transpose, Slice, Concat. Only Concat changes a format."""
+"""Moves: Reshape and its kin, Transpose, Slice, Concat. Only Concat changes a format, and Rescale nothing else."""
 
 from __future__ import annotations
 
@@ -7,18 +7,21 @@ import numpy as np
 from epu.graph import Fixed, Graph, Node
 from epu.lanes import rshr, saturate
 from epu.operators.row import (
+    FLOAT_TENSORS,
     Array,
     Interval,
     Limit,
     Operator,
     Reference,
     Values,
+    frac,
     input_tensor,
     interval,
     is_constant,
     output_tensor,
     required,
     same_format,
+    value,
 )
 
 
@@ -66,6 +69,11 @@ def concat_reference(node: Node, graph: Graph, values: Values, rounding: str) ->
     return [np.concatenate(pieces, node.attrs["axis"])]
 
 
+def rescale_reference(node: Node, graph: Graph, values: Values, rounding: str) -> list[Array]:
+    distance = frac(required(node, graph, 0)) - frac(output_tensor(node, graph))
+    return [saturate(rshr(value(node, values, 0), distance), "int32")]
+
+
 def same_intervals(node: Node, graph: Graph) -> dict[str, Interval]:
     return {node.outputs[0]: interval(required(node, graph, 0))}
 
@@ -91,17 +99,18 @@ def check_same_type(node: Node, graph: Graph) -> str | None:
     return None
 
 
-def move(name: str, reference: Reference = reshape_reference, limits: tuple[Limit, ...] = ()) -> Operator:
-    return Operator(name, "layout", limits, reference, same_intervals, formats=same_format)
+def move(name: str, reference: Reference = reshape_reference, limits: tuple[Limit, ...] = (), family: str = "layout") -> Operator:
+    return Operator(name, family, limits, reference, same_intervals, formats=same_format)
 
 
 ROWS = (
     *(move(name) for name in ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout")),
-    move("Transpose", transpose_reference),
-    move("Slice", slice_reference, (Limit("starts, ends, axes and steps are constants", check_constant_slice),)),
+    move("Transpose", transpose_reference, family="transpose"),
+    move("Slice", slice_reference, (Limit("starts, ends, axes and steps are constants", check_constant_slice),), "moves"),
+    Operator("Rescale", "elementwise", (FLOAT_TENSORS,), rescale_reference, same_intervals),
     Operator(
         name="Concat",
-        family="concat",
+        family="moves",
         limits=(Limit("inputs and output have one type", check_same_type),),
         reference=concat_reference,
         intervals=concat_intervals,

@@ -98,5 +98,5 @@ UNARY_LIMITS = (int8_inputs(0), INT8_OUTPUT, PER_TENSOR)
 ROWS = (
     Operator("QLinearSigmoid", "table", UNARY_LIMITS, sigmoid_reference),
     Operator("QLinearLeakyRelu", "table", UNARY_LIMITS, leaky_relu_reference),
-    Operator("QLinearConcat", "concat", (INT8_OUTPUT, PER_TENSOR), concat_reference),
+    Operator("QLinearConcat", "moves", (INT8_OUTPUT, PER_TENSOR), concat_reference),
 )

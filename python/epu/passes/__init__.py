@@ -5,19 +5,23 @@ from __future__ import annotations
 from epu.passes.assign_fraction_bits import assign_fraction_bits
 from epu.passes.assign_ranges import assign_ranges
 from epu.passes.check_limits import check_limits
+from epu.passes.drop_empty import drop_empty
 from epu.passes.fold_constants import fold_constants
 from epu.passes.recognise_layer_norm import recognise_layer_norm
 from epu.passes.recognise_softmax import recognise_softmax
 from epu.passes.recognise_unary_tables import recognise_unary_tables
 from epu.passes.remove_identities import remove_identities
+from epu.passes.requantise_concats import requantise_concats
 
 __all__ = [
     "assign_fraction_bits",
     "assign_ranges",
     "check_limits",
+    "drop_empty",
     "fold_constants",
     "recognise_layer_norm",
     "recognise_softmax",
     "recognise_unary_tables",
     "remove_identities",
+    "requantise_concats",
 ]

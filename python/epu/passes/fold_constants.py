@@ -15,6 +15,7 @@ from epu.operators.row import EXACT, quantized, scale32, zero_point
 
 Array = NDArray[Any]
 
+MOVES = ("layout", "transpose", "moves")  # kernel families
 ARITHMETIC: dict[str, Callable[[Array, Array], Array]] = {
     "Add": np.add,
     "Sub": np.subtract,
@@ -45,7 +46,7 @@ def constant_result(node: Node, graph: Graph) -> Array | None:
         return dequantized(inputs[0])
     if node.op in ARITHMETIC and all(isinstance(tensor.type, Float) for tensor in inputs):
         return ARITHMETIC[node.op](*(np.asarray(tensor.data, np.float32) for tensor in inputs))
-    if node.op in OPERATORS and OPERATORS[node.op].family == "layout":
+    if node.op in OPERATORS and OPERATORS[node.op].family in MOVES and node.op != "QLinearConcat":
         values = {tensor.name: np.asarray(tensor.data) for tensor in inputs}
         return OPERATORS[node.op].reference(node, graph, values, EXACT)[0]
     return None

@@ -1,0 +1,155 @@
+"""Cases of the operators that move elements, resize and slide windows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+from node_cases import Draw, Found, byte, case, extent, flag, output_kind, shape_of, size, variable, zero_point
+from one_node import Case
+
+from epu.graph import Float, Quantized
+
+
+def operand(draw: Draw, c: Case, shape: tuple[int, ...]) -> Quantized | Float:
+    """Bytes or fixed point."""
+    return variable(draw, c, "x", shape) if draw(flag) else c.real("x", shape, draw(size))
+
+
+def concat(draw: Draw, op: str) -> Found:
+    """One to four inputs, some constant, of the same or other formats."""
+    c, shape = case(draw), shape_of(draw)
+    axis = draw(st.integers(0, len(shape) - 1))
+    sizes = draw(st.lists(st.sampled_from((0, 1, 2, 3, 5, 8)), min_size=1, max_size=4).filter(any))
+    for name, count in zip("abcd", sizes):
+        piece = (*shape[:axis], count, *shape[axis + 1 :])
+        fixed = any(raw.size for raw in c.inputs.values()) and draw(st.integers(0, 3)) == 0
+        if op == "Concat":
+            c.real(name, piece, draw(size), constant=fixed)
+        else:
+            dtype = draw(byte)
+            c.quantized(name, piece, dtype, zero_point(draw, dtype), constant=fixed)
+    out = (*shape[:axis], sum(sizes), *shape[axis + 1 :])
+    if op == "Concat":
+        c.result(out, size=draw(size))
+    else:
+        c.result(out, output_kind(draw, draw(st.sampled_from((0.005, 0.1)))))
+    graph, inputs = c.graph(op, axis=axis), {name: raw for name, raw in c.inputs.items() if raw.size}
+    graph.inputs = list(inputs)
+    return graph, inputs
+
+
+def cut(draw: Draw) -> Found:
+    """Slice with steps of either sign."""
+    c, shape = case(draw), shape_of(draw)
+    starts, ends, steps, out = [], [], [], []
+    for count in shape:
+        step = draw(st.sampled_from((1, 1, 2, 3, -1, -2)))
+        start, end = draw(st.integers(0, count - 1)), draw(st.integers(0, count))
+        start, end = (start, max(end, start + 1)) if step > 0 else (start, min(end, start) - 1)
+        found = range(start, end, step)
+        starts.append(start)
+        ends.append(end if end >= 0 else -count - 1)
+        steps.append(step)
+        out.append(len(found))
+    kind = operand(draw, c, shape)
+    c.result(out, kind)
+    return c.graph("Slice", starts=starts, ends=ends, axes=tuple(range(len(shape))), steps=steps), c.inputs
+
+
+def gather(draw: Draw) -> Found:
+    """A position, some in order, or any."""
+    c, shape = case(draw), shape_of(draw)
+    axis = draw(st.integers(0, len(shape) - 1))
+    picked = draw(st.lists(st.integers(-shape[axis], shape[axis] - 1), min_size=1, max_size=6))
+    scalar = len(picked) == 1 and draw(flag)
+    kind = operand(draw, c, shape)
+    c.result((*shape[:axis], *(() if scalar else (len(picked),)), *shape[axis + 1 :]), kind)
+    return c.graph("Gather", axis=axis, indices=tuple(picked)), c.inputs
+
+
+def expand(draw: Draw) -> Found:
+    c, out = case(draw), shape_of(draw)
+    shape = tuple(1 if draw(flag) else n for n in out)[draw(st.integers(0, len(out))) :]
+    kind = operand(draw, c, shape)
+    c.result(out, kind)
+    return c.graph("Expand"), c.inputs
+
+
+def tile(draw: Draw) -> Found:
+    c, shape = case(draw), shape_of(draw)
+    repeats = tuple(draw(st.sampled_from((1, 1, 2, 3))) for _ in shape)
+    kind = operand(draw, c, shape)
+    c.result([n * r for n, r in zip(shape, repeats)], kind)
+    return c.graph("Tile", repeats=repeats), c.inputs
+
+
+def pad(draw: Draw) -> Found:
+    """Each mode, with negative padding of constants."""
+    c, shape = case(draw), shape_of(draw)
+    mode = draw(st.sampled_from(("constant", "edge", "reflect")))
+    if mode == "reflect":
+        edges = [(draw(st.integers(0, n - 1)), draw(st.integers(0, n - 1))) for n in shape]
+    else:
+        lowest = -1 if mode == "constant" else 0
+        edges = [(draw(st.integers(lowest if n > 2 else 0, 3)), draw(st.integers(lowest if n > 2 else 0, 3))) for n in shape]
+    kind = operand(draw, c, shape)
+    value = draw(st.sampled_from((0.0, 2.5, -1e30))) if isinstance(kind, Float) else kind.zero_point[0]
+    c.result([n + low + high for n, (low, high) in zip(shape, edges)], kind)
+    pads = (*(low for low, _ in edges), *(high for _, high in edges))
+    return c.graph("Pad", mode=mode, pads=pads, value=value), c.inputs
+
+
+def depth_to_space(draw: Draw) -> Found:
+    c, block = case(draw), draw(st.sampled_from((1, 2, 3)))
+    batch, channels, height, width = (draw(st.sampled_from((1, 2, 3, 5))) for _ in range(4))
+    kind = operand(draw, c, (batch, channels * block**2, height, width))
+    c.result((batch, channels, height * block, width * block), kind)
+    return c.graph("DepthToSpace", blocksize=block, mode=draw(st.sampled_from(("DCR", "CRD")))), c.inputs
+
+
+def space_to_depth(draw: Draw) -> Found:
+    c, block = case(draw), draw(st.sampled_from((1, 2, 3)))
+    batch, channels, height, width = (draw(st.sampled_from((1, 2, 3, 5))) for _ in range(4))
+    kind = operand(draw, c, (batch, channels, height * block, width * block))
+    c.result((batch, channels * block**2, height, width), kind)
+    return c.graph("SpaceToDepth", blocksize=block), c.inputs
+
+
+def resize_nearest(draw: Draw) -> Found:
+    c, plane, out = case(draw), (draw(extent), draw(extent)), (draw(extent), draw(extent))
+    if draw(flag):
+        out = tuple(n * draw(st.sampled_from((1, 2, 4))) for n in plane)
+    lead = (draw(st.sampled_from((1, 2))), draw(extent))
+    kind = operand(draw, c, (*lead, *plane))
+    c.result((*lead, *out), kind)
+    attrs = {
+        "mode": "nearest",
+        "coordinate_transformation_mode": draw(st.sampled_from(("asymmetric", "half_pixel", "align_corners"))),
+        "nearest_mode": draw(st.sampled_from(("floor", "ceil", "round_prefer_floor", "round_prefer_ceil"))),
+    }
+    return c.graph("Resize", **attrs), c.inputs
+
+
+def rescale(draw: Draw) -> Found:
+    c, shape = case(draw), shape_of(draw)
+    c.real("x", shape, draw(size))
+    c.result(shape, size=draw(size))
+    return c.graph("Rescale"), c.inputs
+
+
+LAYOUT: dict[str, tuple[Callable[[Any], Found], ...]] = {
+    "Concat": (lambda draw: concat(draw, "Concat"),),
+    "QLinearConcat": (lambda draw: concat(draw, "QLinearConcat"),),
+    "Slice": (cut,),
+    "Gather": (gather,),
+    "Expand": (expand,),
+    "Tile": (tile,),
+    "Pad": (pad,),
+    "DepthToSpace": (depth_to_space,),
+    "SpaceToDepth": (space_to_depth,),
+    "Resize": (resize_nearest,),
+    "Rescale": (rescale,),
+}
