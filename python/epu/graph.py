@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Union
+from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 
@@ -42,7 +41,7 @@ class Integer:
     dtype: str  # "int64", "int32", "bool", ...
 
 
-TensorType = Union[Quantized, Fixed, Float, Integer]
+TensorType = Quantized | Fixed | Float | Integer
 
 
 @dataclass
