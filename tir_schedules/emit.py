@@ -14,7 +14,7 @@ from .kernel_code import KernelCode, TapPoint, extents
 from .layout import box_of, row_major
 from .lrm import LrmAllocator
 from .movement_code import load, padded, store
-from .nest import Code, Nest
+from .nest import Code, Key, Nest
 from .places import Places, array_strides, variables, weighted
 from .product_code import is_product, product
 
@@ -40,6 +40,7 @@ class _Emitter:
         self.scratch = self.scratch_peak = 0
         self.code: list[Instruction] = []
         self.taps: list[TapPoint] = []
+        self.known: dict[int, list[tuple[tree.Tree, list[Key], list[Key]]]] = {}  # lifetimes by node
 
     def run(self, node: tree.Tree) -> None:
         if isinstance(node, Nest):
@@ -55,21 +56,33 @@ class _Emitter:
             self.allocate(node)
 
     def allocate(self, node: tree.Allocate) -> None:
-        """LRM and scratch for the duration of a block."""
+        """Scratch for the duration of a block, LRM for the steps between the first and the last that use a buffer."""
         places, scratch = self.places, self.scratch
         local = [key for key in node.buffers if places.is_lrm(key)]
         for key in node.buffers:
-            if key in local:
-                places.address[key] = self.lrm.take(places.layout(key).bytes_per_pe)
-            else:
+            if key not in local:
                 places.address[key] = self.scratch
                 size = prod(box_of(places.writer[key])) * SIZES[places.buffers[key].dtype]
                 self.scratch += -(-size // OCM_ALIGNMENT) * OCM_ALIGNMENT
         self.scratch_peak = max(self.scratch_peak, self.scratch)
-        self.run(node.body)
-        for key in local:
-            self.lrm.give(places.address[key], places.layout(key).bytes_per_pe)
+        for step, first, last in self.lifetimes(node, local):
+            for key in first:
+                places.address[key] = self.lrm.take(places.layout(key).bytes_per_pe)
+            self.run(step)
+            for key in last:
+                self.lrm.give(places.address[key], places.layout(key).bytes_per_pe)
         self.scratch = scratch
+
+    def lifetimes(self, node: tree.Allocate, keys: list[Key]) -> list[tuple[tree.Tree, list[Key], list[Key]]]:
+        """The steps of a block, each with the buffers that it uses first and last."""
+        if id(node) not in self.known:
+            steps = node.body.steps if isinstance(node.body, tree.Sequence) else (node.body,)
+            used = {key: [k for k, step in enumerate(steps) if key in tree.touched(step)] for key in keys}
+            self.known[id(node)] = [
+                (step, [key for key in keys if used[key][0] == k], [key for key in keys if used[key][-1] == k])
+                for k, step in enumerate(steps)
+            ]
+        return self.known[id(node)]
 
     def nest(self, nest: Nest) -> None:
         self.places.base[nest.target.buffer] = self.places.constants(nest.target.indices)

@@ -113,6 +113,14 @@ def nests(tree: Tree) -> Iterator[Nest]:
         yield from nests(tree.body)
 
 
+def touched(tree: Tree) -> set[Key]:
+    """All buffers that a tree reads or writes."""
+    found = set()
+    for nest in nests(tree):
+        found |= {nest.target.buffer, *(access.buffer for access in loads(nest.value))}
+    return found
+
+
 def loads(expression: Expression) -> Iterator[Access]:
     """All buffer elements that an expression reads, tables included."""
     if expression[0] == "load":
