@@ -33,6 +33,87 @@ def collapse(shape: Sequence[int], operands: Sequence[Sequence[int]]) -> tuple[l
     return extents, [tuple(k for k, p in enumerate(patterns) if p[index]) for index in range(len(operands))]
 
 
+class Points:
+    """Stages of a kernel with one value per element of the broadcast shape.
+
+    ``self[name]`` is an operand or stage as a function of the element's indices, a scalar, or a table as a TE tensor.
+    """
+
+    def __init__(self, extents: Sequence[int]) -> None:
+        self.extents = tuple(extents)
+        self.axes = tuple(f"d{k}" for k in range(len(extents)))
+        self.tensors: dict[str, Any] = {}
+        self.values: dict[str, Any] = {}
+        self.labels: dict[str, tuple[str, ...]] = {}
+        self.params: list[Param] = []
+        self.stages: list[str] = []
+
+    def __getitem__(self, name: str) -> Any:
+        return self.values[name]
+
+    def operand(self, name: str, role: str, dims: Sequence[int], dtype: str) -> None:
+        """An operand that has the axes ``dims``."""
+        inner = tuple(self.extents[k] for k in dims) or (1,)
+        tensor = self.tensors[name] = te.placeholder(inner, dtype, name=name)
+        self.values[name] = lambda *at: tensor(*([at[k] for k in dims] or [0]))
+        self.labels[name] = tuple(self.axes[k] for k in dims) or ("one",)
+        self.params.append(Param(name, role, inner, dtype))
+
+    def table(self, name: str, entries: int, dtype: str) -> None:
+        self.tensors[name] = self.values[name] = te.placeholder((entries,), dtype, name=name)
+        self.labels[name] = ("entry",)
+        self.params.append(Param(name, "constant", (entries,), dtype))
+
+    def scalar(self, name: str) -> None:
+        self.tensors[name] = self.values[name] = te.var(name, "int64")
+        self.params.append(Param(name, "scalar"))
+
+    def stage(self, name: str, body: Callable[..., Any]) -> Any:
+        """One value per element; the last stage is Y."""
+        self.tensors[name] = self.values[name] = te.compute(self.extents, body, name=name)
+        self.labels[name] = self.axes
+        self.stages.append(name)
+        return self.tensors[name]
+
+
+def staged(
+    name: str,
+    shape: Sequence[int],
+    dtype: str,
+    operands: dict[str, tuple[str, Sequence[int], str]],
+    program: Callable[[Points], Any],
+    scalars: Sequence[str] = (),
+    tables: dict[str, tuple[int, str]] | None = None,
+) -> Kernel:
+    """``program`` adds the stages, the last one "Y", over the broadcast shape.
+
+    ``operands``: name → (role, shape, dtype). ``tables``: name → (entries, dtype).
+    """
+    tables = tables or {}
+    extents, owned = collapse(shape, [each[1] for each in operands.values()])
+    points = Points(extents)
+    for (operand, (role, _, kind)), dims in zip(operands.items(), owned):
+        points.operand(operand, role, dims, kind)
+    for table, (entries, kind) in tables.items():
+        points.table(table, entries, kind)
+    for scalar in scalars:
+        points.scalar(scalar)
+    program(points)
+    points.params.append(Param("Y", "output", points.extents, dtype))
+    described = tuple((n, r, tuple(d), k) for (n, (r, _, k)), d in zip(operands.items(), owned))
+    key = (name, points.extents, dtype, described, tuple(sorted(tables.items())), tuple(scalars))
+    sizes = dict(zip(points.axes, extents))
+    return Kernel(
+        name,
+        key,
+        tuple(points.params),
+        points.tensors,
+        points.labels,
+        tuple(points.stages),
+        lambda machine, budget: spread(sizes, machine, budget),
+    )
+
+
 def elementwise(
     name: str,
     shape: Sequence[int],
@@ -42,48 +123,14 @@ def elementwise(
     scalars: Sequence[str] = (),
     tables: dict[str, tuple[int, str]] | None = None,
 ) -> Kernel:
-    """``Y = body(values)`` over the broadcast shape.
+    """``Y = body(values)`` in one stage. ``body`` gets a dict with each operand's element, each scalar, and each table as
+    a TE tensor."""
 
-    ``operands``: name → (role, shape, dtype). ``tables``: name → (entries, dtype). ``body`` gets a dict with each operand's
-    element, each scalar, and each table as a TE tensor.
-    """
-    tables = tables or {}
-    extents, owned = collapse(shape, [each[1] for each in operands.values()])
-    axes = tuple(f"d{k}" for k in range(len(extents)))
-    tensors: dict[str, Any] = {}
-    labels: dict[str, tuple[str, ...]] = {"Y": axes}
-    params: list[Param] = []
-    for (operand, (role, _, kind)), dims in zip(operands.items(), owned):
-        inner = tuple(extents[k] for k in dims) or (1,)
-        tensors[operand] = te.placeholder(inner, kind, name=operand)
-        labels[operand] = tuple(axes[k] for k in dims) or ("one",)
-        params.append(Param(operand, role, inner, kind))
-    for table, (entries, kind) in tables.items():
-        tensors[table] = te.placeholder((entries,), kind, name=table)
-        labels[table] = ("entry",)
-        params.append(Param(table, "constant", (entries,), kind))
-    for scalar in scalars:
-        tensors[scalar] = te.var(scalar, "int64")
-        params.append(Param(scalar, "scalar"))
-    names = list(operands)
+    def program(points: Points) -> None:
+        whole = {each: points[each] for each in (*(tables or {}), *scalars)}
+        points.stage("Y", lambda *at: body({**{each: points[each](*at) for each in operands}, **whole}))
 
-    def compute(*index: Any) -> Any:
-        values = {n: tensors[n](*([index[k] for k in dims] or [0])) for n, dims in zip(names, owned)}
-        return body({**values, **{n: tensors[n] for n in (*tables, *scalars)}})
-
-    tensors["Y"] = te.compute(tuple(extents), compute, name="Y")
-    params.append(Param("Y", "output", tuple(extents), dtype))
-    key = (
-        name,
-        tuple(extents),
-        dtype,
-        tuple((n, r, tuple(d), k) for (n, (r, _, k)), d in zip(operands.items(), owned)),
-    )
-    key += (tuple(sorted(tables.items())), tuple(scalars))
-    sizes = dict(zip(axes, extents))
-    return Kernel(
-        name, key, tuple(params), tensors, labels, ("Y",), lambda machine, budget: spread(sizes, machine, budget)
-    )
+    return staged(name, shape, dtype, operands, program, scalars, tables)
 
 
 def elements(kernel: Kernel) -> int:

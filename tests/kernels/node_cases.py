@@ -13,6 +13,7 @@ from one_node import FILLS, Array, Case
 
 from epu.graph import Float, Graph, Quantized, Tensor
 from epu.operators.layer_norm import ROLES
+from epu.operators.smooth_functions import FUNCTIONS as SMOOTH
 
 Draw = Callable[[Any], Any]
 Found = tuple[Graph, dict[str, Array]]
@@ -271,6 +272,13 @@ def hard_sigmoid(draw: Draw) -> Found:
     ), c.inputs
 
 
+def smooth(draw: Draw, op: str) -> Found:
+    c, shape = case(draw), shape_of(draw)
+    c.real("x", shape, draw(st.sampled_from((1e-4, 0.9, 3.0, 20.0, 3e4))))
+    c.result(shape, size=draw(st.sampled_from((1e-3, 1.0, 50.0))))
+    return c.graph(op, **({"alpha": 0.7} if op == "Elu" else {})), c.inputs
+
+
 # ---- rows and windows
 
 
@@ -385,6 +393,7 @@ FAMILIES: dict[str, tuple[Callable[[Draw], Found], ...]] = {
     "Relu": (relu,),
     "Clip": (clip,),
     "HardSigmoid": (hard_sigmoid,),
+    **{op: (lambda draw, op=op: smooth(draw, op),) for op in SMOOTH},
     "SoftmaxInt8": (softmax_int8,),
     "Softmax": (softmax,),
     "LayerNormalization": (layer_norm,),

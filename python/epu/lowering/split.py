@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from epu.tir_schedules.convolution import ConvShape
-    from epu.tir_schedules.elementwise import Body
+    from epu.tir_schedules.elementwise import Body, Points
     from epu.tir_schedules.kernel import Kernel
     from epu.tir_schedules.movement import PoolShape
 
@@ -130,10 +130,32 @@ def elementwise_kernel(
     scalars: Sequence[str] = (),
     tables: dict[str, tuple[int, str]] | None = None,
 ) -> tuple[Kernel, Splits]:
-    """An element-wise kernel (see ``epu.tir_schedules.elementwise``) and its splits along its collapsed axes."""
+    """An element-wise kernel of one stage (see ``epu.tir_schedules.elementwise``) and its splits along its collapsed axes."""
     from epu.tir_schedules.elementwise import elementwise
 
-    whole = elementwise(name, shape, dtype, dict(operands), body, scalars, tables)
+    return _pointwise(lambda at, given: elementwise(name, at, dtype, given, body, scalars, tables), shape, operands)
+
+
+def staged_kernel(
+    name: str,
+    shape: Sequence[int],
+    operands: Operands,
+    program: Callable[[Points], Any],
+    scalars: Sequence[str] = (),
+    tables: dict[str, tuple[int, str]] | None = None,
+) -> tuple[Kernel, Splits]:
+    """An element-wise kernel of several stages with an int32 result, and its splits."""
+    from epu.tir_schedules.elementwise import staged
+
+    return _pointwise(lambda at, given: staged(name, at, "int32", given, program, scalars, tables), shape, operands)
+
+
+def _pointwise(
+    family: Callable[[Sequence[int], dict[str, tuple[str, Sequence[int], str]]], Kernel],
+    shape: Sequence[int],
+    operands: Operands,
+) -> tuple[Kernel, Splits]:
+    whole = family(shape, dict(operands))
     axes = whole.axes["Y"]
 
     def build(extents: tuple[int, ...]) -> Kernel:
@@ -142,7 +164,7 @@ def elementwise_kernel(
             param: (role, tuple(sizes[axis] if axis in whole.axes[param] else 1 for axis in axes), kind)
             for param, (role, _, kind) in operands.items()
         }
-        return elementwise(name, extents, dtype, smaller, body, scalars, tables)
+        return family(extents, smaller)
 
     return whole, by_extents(axes, whole.params[-1].shape, build)
 

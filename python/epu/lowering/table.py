@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 from epu.errors import UnsupportedNode
 from epu.graph import Graph, Node
-from epu.lowering import linear, moves, pointwise, rows, wide_matmul
+from epu.lowering import functions, linear, moves, pointwise, rows, wide_matmul
 from epu.lowering.lowered import Lowered
+from epu.operators.smooth_functions import FUNCTIONS as SMOOTH
 
 Lowering = Callable[[Node, Graph, str], Lowered]
 
@@ -32,6 +33,7 @@ LOWERINGS: dict[str, Lowering] = {
     "Relu": pointwise.lower_relu,
     "Clip": pointwise.lower_clip,
     "HardSigmoid": pointwise.lower_hard_sigmoid,
+    **dict.fromkeys(SMOOTH, functions.lower_smooth),
     "SoftmaxInt8": rows.lower_softmax_int8,
     "Softmax": rows.lower_softmax,
     "LayerNormalization": rows.lower_layer_norm,

@@ -21,6 +21,7 @@ from epu.operators import (
     reduce_mean,
     resize,
     selection,
+    smooth_functions,
     softmax,
     sqrt,
 )
@@ -28,7 +29,7 @@ from epu.operators.row import Interval, Limit, Operator
 
 FILES = (
     *(qlinear_conv, qlinear_matmul, qlinear_add, qlinear_mul, qlinear_tables, quantized_unary),
-    *(matmul, quantize, binary, sqrt, activation, reduce_mean, pooling, softmax, layer_norm, layout),
+    *(matmul, quantize, binary, sqrt, activation, smooth_functions, reduce_mean, pooling, softmax, layer_norm, layout),
     *(selection, resize),
 )
 

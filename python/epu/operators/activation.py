@@ -1,14 +1,13 @@
-"""Relu, Clip, HardSigmoid and Sigmoid on fixed point."""
+"""Relu, Clip and HardSigmoid on fixed point."""
 
 from __future__ import annotations
 
 from fractions import Fraction
-from math import exp, inf
+from math import inf
 
 import numpy as np
 
 from epu.constants import clip_to, fixed_constant, multiplier
-from epu.elementary import ONE, UINT32_MAX, exp_negative, reciprocal
 from epu.graph import Graph, Node
 from epu.lanes import mulr, saturate
 from epu.operators.row import (
@@ -28,7 +27,6 @@ from epu.operators.row import (
     same_format,
     value,
 )
-from epu.operators.softmax import EXPONENT_LIMIT
 
 
 def relu_reference(node: Node, graph: Graph, values: Values, rounding: str) -> list[Array]:
@@ -82,20 +80,8 @@ def hard_sigmoid_reference(node: Node, graph: Graph, values: Values, rounding: s
     return [saturate(np.minimum(np.maximum(raised, 0), 1 << out), "int32")]
 
 
-def sigmoid_reference(node: Node, graph: Graph, values: Values, rounding: str) -> list[Array]:
-    raw = value(node, values, 0)
-    e = exp_negative(saturate(np.abs(raw), "int32").astype(np.int64), frac(required(node, graph, 0)))
-    inverse = reciprocal(np.minimum((ONE + e) << 1, UINT32_MAX))
-    return [saturate(mulr(np.where(raw >= 0, ONE, e), inverse, 61 - frac(output_tensor(node, graph))), "int32")]
-
-
 def unit_intervals(node: Node, graph: Graph) -> dict[str, Interval]:
     return {node.outputs[0]: (0.0, 1.0)}
-
-
-def sigmoid_intervals(node: Node, graph: Graph) -> dict[str, Interval]:
-    low, high = (max(min(end, 500.0), -500.0) for end in interval(required(node, graph, 0)))
-    return {node.outputs[0]: (1 / (1 + exp(-low)), 1 / (1 + exp(-high)))}
 
 
 def check_constant_bounds(node: Node, graph: Graph) -> str | None:
@@ -115,5 +101,4 @@ ROWS = (
         formats=same_format,
     ),
     Operator("HardSigmoid", "elementwise", (FLOAT_TENSORS,), hard_sigmoid_reference, unit_intervals),
-    Operator("Sigmoid", "elementwise", (FLOAT_TENSORS, EXPONENT_LIMIT), sigmoid_reference, sigmoid_intervals),
 )
