@@ -103,6 +103,11 @@ def _needed(drafts: list[Draft], outputs: Sequence[Operand]) -> list[Draft]:
     return kept[::-1]
 
 
+CODE_MOVES = (
+    *("Reshape", "Transpose", "Slice", "Identity", "Gather", "Expand", "Tile", "DepthToSpace", "SpaceToDepth"),
+    "MaxPool",
+)
+
 # float op -> (quantised op, whether it accepts these inputs)
 FOLDS: dict[str, tuple[str, Callable[[Draft, Draft, list[Use]], bool]]] = {
     "Add": ("QLinearAdd", _all_per_tensor),
@@ -114,5 +119,5 @@ FOLDS: dict[str, tuple[str, Callable[[Draft, Draft, list[Use]], bool]]] = {
     "Conv": ("QLinearConv", _linear),
     "MatMul": ("QLinearMatMul", _linear),
     "Gemm": ("QGemm", _linear),
-    **{op: (op, _as_output) for op in ("Reshape", "Transpose", "Slice", "Identity", "MaxPool")},
+    **{op: (op, _as_output) for op in CODE_MOVES},
 }

@@ -152,6 +152,53 @@ def expand(node: OnnxNode) -> Value:
     return node.result(node.emit(relay.broadcast_to(value.expr, shape)), shape)
 
 
+def tile(node: OnnxNode) -> Value:
+    value, repeats = node.input(0), [int(each) for each in node.data(1)]
+    shape = tuple(size * count for size, count in zip(value.shape, repeats))
+    return node.result(node.emit(relay.tile(value.expr, repeats)), shape)
+
+
+def depth_to_space(node: OnnxNode) -> Value:
+    batch, channels, height, width = node.input(0).shape
+    block = node.attr("blocksize")
+    expr = relay.nn.depth_to_space(node.input(0).expr, block, "NCHW", node.text("mode", "DCR"))
+    return node.result(node.emit(expr), (batch, channels // block**2, height * block, width * block))
+
+
+def space_to_depth(node: OnnxNode) -> Value:
+    batch, channels, height, width = node.input(0).shape
+    block = node.attr("blocksize")
+    expr = relay.nn.space_to_depth(node.input(0).expr, block, "NCHW")
+    return node.result(node.emit(expr), (batch, channels * block**2, height // block, width // block))
+
+
+def pad(node: OnnxNode) -> Value:
+    """Negative padding is a slice of its own before the rest. Bounds are attributes before opset 11."""
+    value, mode = node.input(0), node.text("mode", "constant")
+    if mode not in ("constant", "edge", "reflect"):
+        raise node.refuse("the mode must be constant, edge or reflect", mode, "Build it from slices and a Concat")
+    edges = _pad_edges(node)
+    cut = [(max(-low, 0), size - max(-high, 0)) for size, (low, high) in zip(value.shape, edges)]
+    expr, more = value.expr, [(max(low, 0), max(high, 0)) for low, high in edges]
+    if cut != [(0, size) for size in value.shape]:
+        begin, end = zip(*cut)
+        expr = node.emit(relay.strided_slice(expr, begin, end))
+    fill = node.data(2).reshape(()) if node.has(2) else np.array(node.attr("value", 0.0))
+    call = relay.nn.pad(expr, more, relay.const(fill.astype(value.dtype)), mode)
+    shape = tuple(stop - start + low + high for (start, stop), (low, high) in zip(cut, more))
+    return node.result(node.emit(call), shape)
+
+
+def _pad_edges(node: OnnxNode) -> list[tuple[int, int]]:
+    rank = node.input(0).rank
+    given = node.data(1).tolist() if node.has(1) else node.attr("pads")
+    axes = [int(axis) % rank for axis in node.data(3)] if node.has(3) else list(range(rank))
+    edges = [(0, 0)] * rank
+    for axis, low, high in zip(axes, given[: len(axes)], given[len(axes) :]):
+        edges[axis] = (low, high)
+    return edges
+
+
 CONVERTERS: dict[str, Converter] = {
     "Reshape": reshape,
     "Flatten": flatten,
@@ -166,4 +213,8 @@ CONVERTERS: dict[str, Converter] = {
     "Dropout": identity,
     "Cast": cast,
     "Expand": expand,
+    "Tile": tile,
+    "Pad": pad,
+    "DepthToSpace": depth_to_space,
+    "SpaceToDepth": space_to_depth,
 }

@@ -108,7 +108,6 @@ def global_average_pool(node: OnnxNode) -> Value:
 
 
 RESIZE_METHODS = {"nearest": "nearest_neighbor", "linear": "linear", "cubic": "cubic"}
-ROUNDINGS = {"round_prefer_floor": "round_prefer_floor", "floor": "floor", "ceil": "ceil", "": ""}
 
 
 def resize(node: OnnxNode) -> Value:
@@ -125,7 +124,7 @@ def resize(node: OnnxNode) -> Value:
         layout="NCHW",
         method=RESIZE_METHODS[mode],
         coordinate_transformation_mode="half_pixel" if where == "pytorch_half_pixel" else where,
-        rounding_method=ROUNDINGS.get(nearest if node.opset > 10 else "floor", "round") if mode == "nearest" else "",
+        rounding_method=(nearest if node.opset > 10 else "floor") if mode == "nearest" else "",
         cubic_alpha=node.attr("cubic_coeff_a", -0.75),
     )
     return node.result(node.emit(call), shape)

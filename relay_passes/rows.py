@@ -11,6 +11,7 @@ from epu.graph import Float
 from epu.relay_passes.draft import Draft, Use, const_array, quantized, refuse
 from epu.relay_passes.relay_view import Const, Operand, Step, same_onnx_node
 from epu.relay_passes.rows_linear import linear_draft
+from epu.relay_passes.rows_moves import MOVES
 from epu.simulator.errors import UnsupportedNode
 
 Row = Callable[[Step], "Draft | None"]
@@ -200,18 +201,6 @@ def _slice_attributes(step: Step) -> dict[str, Any]:
     return {"starts": _ints(attrs.begin), "ends": _ints(attrs.end), "axes": axes, "steps": steps}
 
 
-def _take(step: Step) -> Draft:
-    const_array(step, step.args[1], "index")
-    if step.attrs.axis is None:
-        raise refuse(step, "the axis must be given", None, "Pass axis=0")
-    attrs = {"axis": _axis_of(step.args[0], step.attrs.axis)}
-    return Draft("Gather", step, [Use(step.args[0]), Use(step.args[1])], attrs, None, [step])
-
-
-def _axis_of(operand: Operand, axis: Any) -> int:
-    return int(axis) % len(operand.shape)
-
-
 def _concat_axis(step: Step) -> dict[str, Any]:
     return {"axis": _axis(step, step.attrs.axis)}
 
@@ -251,6 +240,6 @@ ROWS: dict[str, tuple[Row, ...]] = {
     "copy": (_simple("Identity"),),
     "transpose": (_simple("Transpose", _perm),),
     "strided_slice": (_simple("Slice", _slice_attributes),),
-    "take": (_take,),
+    **MOVES,
     "concatenate": (_simple("Concat", _concat_axis),),
 }

@@ -90,7 +90,7 @@ FLOAT_NODES: dict[str, tuple[list[Any], dict[str, Any], dict[str, Any]]] = {
     "LeakyRelu": ([], {"alpha": 0.25}, {"alpha": 0.25}),
     "Transpose": ([], {"perm": [0, 2, 1]}, {"perm": (0, 2, 1)}),
     "Concat": ([normal(2, 5, 6)], {"axis": -1}, {"axis": 2}),
-    "Gather": ([np.array([1, 0])], {"axis": 1}, {"axis": 1}),
+    "Gather": ([np.array([1, 0])], {"axis": 1}, {"axis": 1, "indices": (1, 0)}),
     "Slice": (
         [np.array([1]), np.array([2**40]), np.array([2]), np.array([2])],
         {},
