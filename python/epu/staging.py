@@ -113,10 +113,10 @@ class _Stages:
             step.before.append(Wait(IN_TAGS[index % 2]))
         if self.depth == 2 and index + 1 < self.count:
             step.before += self.loads(index + 1)
-        if index >= self.depth:
+        if self.written and index >= self.depth:
             step.before.append(Wait(OUT_TAGS[(index - self.depth) % 2]))
         step.after = [self.transfer("out", stream, index, OUT_TAGS[index % 2]) for stream in self.written]
-        if index == self.count - 1:
+        if self.written and index == self.count - 1:
             step.after += [Wait(OUT_TAGS[each % 2]) for each in range(max(0, self.count - self.depth), self.count)]
         return step
 
