@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 from hypothesis import strategies as st
 from node_cases import Draw, Found, byte, case, extent, flag, output_kind, shape_of, size, variable, zero_point
 from one_node import Case
@@ -94,7 +93,9 @@ def pad(draw: Draw) -> Found:
         edges = [(draw(st.integers(0, n - 1)), draw(st.integers(0, n - 1))) for n in shape]
     else:
         lowest = -1 if mode == "constant" else 0
-        edges = [(draw(st.integers(lowest if n > 2 else 0, 3)), draw(st.integers(lowest if n > 2 else 0, 3))) for n in shape]
+        edges = [
+            (draw(st.integers(lowest if n > 2 else 0, 3)), draw(st.integers(lowest if n > 2 else 0, 3))) for n in shape
+        ]
     kind = operand(draw, c, shape)
     value = draw(st.sampled_from((0.0, 2.5, -1e30))) if isinstance(kind, Float) else kind.zero_point[0]
     c.result([n + low + high for n, (low, high) in zip(shape, edges)], kind)

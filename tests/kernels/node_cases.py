@@ -126,7 +126,11 @@ def conv(draw: Draw) -> Found:
 def float_matmul(draw: Draw) -> Found:
     """Batches that broadcast; variables, or a constant on either side."""
     c, (m, k, n) = case(draw), (draw(extent), draw(length), draw(extent))
-    sa, sb, out = draw(st.sampled_from((((), (), ()), ((2, 3), (2, 3), (2, 3)), ((3,), (1,), (3,)), ((5, 1), (1, 2), (5, 2)), ((), (3,), (3,)))))
+    sa, sb, out = draw(
+        st.sampled_from(
+            (((), (), ()), ((2, 3), (2, 3), (2, 3)), ((3,), (1,), (3,)), ((5, 1), (1, 2), (5, 2)), ((), (3,), (3,)))
+        )
+    )
     fixed = draw(st.sampled_from(("", "", "a", "b")))
     sizes = draw(size), draw(size)
     c.real("a", (*sa, m, k), sizes[0], constant=fixed == "a")

@@ -175,7 +175,7 @@ def conv_shape(node: Node, graph: Graph, bias: bool, rounding: str) -> Any:
         bias=bias,
         per_channel=len(kind.scale) > 1,
         rounding=rounding,
-        pad_value=zero_of(x),
+        pad_value=zero_of(x) if any(pads) else 0,  # kernels that differ in nothing else are one
         dtype=dtype_of(y),
         x_dtype=dtype_of(x),
         w_dtype=dtype_of(w),
