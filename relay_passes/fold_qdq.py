@@ -18,7 +18,7 @@ def fold_qdq(drafts: list[Draft], outputs: Sequence[Operand]) -> list[Draft]:
     """DequantizeLinear(x…) → op → QuantizeLinear becomes QLinear-op where the float value has no other reader.
 
     The quantised draft takes the Quantize's place and covers what it replaced. A Dequantize with other readers stays
-    for those. Add, Mul, Concat, Conv, MatMul, Gemm and GlobalAveragePool have a quantised form; layout operations
+    for those. Add, Mul, Concat, Conv, MatMul, Gemm, AveragePool and GlobalAveragePool have a quantised form; layout operations
     and MaxPool work on codes where the scales before and after are equal; the others stay.
     """
     producers = {draft.root: draft for draft in drafts}
@@ -105,7 +105,7 @@ def _needed(drafts: list[Draft], outputs: Sequence[Operand]) -> list[Draft]:
 
 CODE_MOVES = (
     *("Reshape", "Transpose", "Slice", "Identity", "Gather", "Expand", "Tile", "DepthToSpace", "SpaceToDepth"),
-    "MaxPool",
+    *("MaxPool", "ReduceMax", "ReduceMin"),
 )
 
 # float op -> (quantised op, whether it accepts these inputs)
@@ -113,6 +113,7 @@ FOLDS: dict[str, tuple[str, Callable[[Draft, Draft, list[Use]], bool]]] = {
     "Add": ("QLinearAdd", _all_per_tensor),
     "Mul": ("QLinearMul", _all_per_tensor),
     "Concat": ("QLinearConcat", _all_per_tensor),
+    "AveragePool": ("QLinearAveragePool", _all_per_tensor),
     "GlobalAveragePool": ("QLinearGlobalAveragePool", _all_per_tensor),
     "Sigmoid": ("QLinearSigmoid", _one_onnx_node),
     "LeakyRelu": ("QLinearLeakyRelu", _one_onnx_node),

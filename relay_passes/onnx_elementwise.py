@@ -176,4 +176,5 @@ CONVERTERS: dict[str, Converter] = {
     "ReduceMean": _reduce(relay.mean),
     "ReduceSum": _reduce(relay.sum),
     "ReduceMax": _reduce(relay.max),
+    "ReduceMin": _reduce(relay.min),
 }

@@ -95,6 +95,13 @@ def global_average_expr(node: OnnxNode, expr: Any) -> tuple[Any, Shape]:
     return node.emit(call), value.shape[:2] + (1,) * (value.rank - 2)
 
 
+def global_max_pool(node: OnnxNode) -> Value:
+    """As a maximum over the spatial axes."""
+    value = node.input(0)
+    call = relay.max(value.expr, axis=tuple(range(2, value.rank)), keepdims=True)
+    return node.result(node.emit(call), value.shape[:2] + (1,) * (value.rank - 2))
+
+
 def max_pool(node: OnnxNode) -> Value:
     return node.result(*pool_expr(node, MAX_POOL, node.input(0).expr))
 
@@ -142,4 +149,5 @@ CONVERTERS: dict[str, Converter] = {
     "AveragePool": average_pool,
     "Resize": resize,
     "GlobalAveragePool": global_average_pool,
+    "GlobalMaxPool": global_max_pool,
 }

@@ -217,7 +217,8 @@ FLOAT_UNARY = {
     "abs": "Abs",
     "sigmoid": "Sigmoid",
 }
-REDUCTIONS = {"mean": "ReduceMean", "sum": "ReduceSum", "max": "ReduceMax"}
+REDUCTIONS = {"mean": "ReduceMean", "sum": "ReduceSum"}
+EXTREMES = {"max": "ReduceMax", "min": "ReduceMin"}  # of codes too
 
 ROWS: dict[str, tuple[Row, ...]] = {
     "qnn.quantize": (_quantize,),
@@ -227,14 +228,15 @@ ROWS: dict[str, tuple[Row, ...]] = {
     "qnn.concatenate": (_qnn_concatenate,),
     **{name: (_float_only(op),) for name, op in {**FLOAT_BINARY, **FLOAT_UNARY}.items()},
     **{name: (_float_only(op, _reduce_attributes),) for name, op in REDUCTIONS.items()},
+    **{name: (_simple(op, _reduce_attributes),) for name, op in EXTREMES.items()},
     "power": (_power,),
     "nn.relu": (_relu,),
     "nn.leaky_relu": (_float_only("LeakyRelu", _alpha),),
     "clip": (_hard_sigmoid, _float_only("Clip", _clip_attributes)),
     "nn.softmax": (_float_only("Softmax", _softmax_axis),),
     "nn.layer_norm": (_float_only("LayerNormalization", _layer_norm_attributes),),
-    "nn.max_pool2d": (_simple("MaxPool", _pool_attributes),),
-    "nn.avg_pool2d": (_float_only("AveragePool", _pool_attributes),),
+    **{f"nn.max_pool{rank}d": (_simple("MaxPool", _pool_attributes),) for rank in (1, 2)},
+    **{f"nn.avg_pool{rank}d": (_float_only("AveragePool", _pool_attributes),) for rank in (1, 2)},
     "nn.global_avg_pool2d": (_float_only("GlobalAveragePool"),),
     **{name: (_first_input("Reshape"),) for name in RESHAPES},
     "copy": (_simple("Identity"),),

@@ -28,6 +28,7 @@ from epu.passes.fold_constants import fold_constants
 from epu.passes.recognise_layer_norm import recognise_layer_norm
 from epu.passes.recognise_softmax import recognise_softmax
 from epu.passes.recognise_unary_tables import recognise_unary_tables
+from epu.passes.reduce_last_axes import reduce_last_axes
 from epu.passes.remove_identities import remove_identities
 from epu.passes.requantise_concats import requantise_concats
 from epu.simulator.machine import Machine
@@ -59,6 +60,7 @@ PASSES: tuple[Pass, ...] = (
     assign_missing,
     assign_fraction_bits,
     requantise_concats,
+    reduce_last_axes,
     check_limits,
 )  # the order of compilation
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from hypothesis import strategies as st
-from node_cases import Draw, Found, byte, case, extent, flag, output_kind, shape_of, size, variable, zero_point
+from node_cases import Draw, Found, byte, case, extent, flag, output_kind, shape_of, size, variable, window, zero_point
 from one_node import Case
 
 from epu.graph import Float, Quantized
@@ -141,6 +141,49 @@ def rescale(draw: Draw) -> Found:
     return c.graph("Rescale"), c.inputs
 
 
+def reduction(draw: Draw, op: str) -> Found:
+    """Over any axes."""
+    c, shape = case(draw), shape_of(draw)
+    axes = tuple(sorted(draw(st.sets(st.integers(0, len(shape) - 1), min_size=1))))
+    keep = draw(flag)
+    out = [1 if axis in axes else n for axis, n in enumerate(shape) if keep or axis not in axes]
+    if op == "ReduceSum":
+        c.real("x", shape, draw(size))
+        c.result(out, size=draw(size))
+    else:
+        c.result(out, operand(draw, c, shape))
+    return c.graph(op, axes=axes, keepdims=int(keep)), c.inputs
+
+
+def pool(draw: Draw, op: str) -> Found:
+    """Floor and ceil, with every kind of padding."""
+    c, (kernel, seen) = case(draw), window(draw, lambda k: k // 2)
+    rank, ceil = len(kernel), draw(flag)
+    out = []
+    for k in range(rank):
+        reach, before, stride = (
+            seen.attrs["dilations"][k] * (kernel[k] - 1) + 1,
+            seen.attrs["pads"][k],
+            seen.attrs["strides"][k],
+        )
+        room = seen.plane[k] + before + seen.attrs["pads"][k + rank] - reach
+        count = -(-room // stride) + 1 if ceil else room // stride + 1
+        out.append(count - int(ceil and (count - 1) * stride >= seen.plane[k] + before))
+    shape = (draw(st.sampled_from((1, 2))), draw(extent))
+    if op == "QLinearAveragePool":
+        x = variable(draw, c, "x", (*shape, *seen.plane))
+        c.result((*shape, *out), output_kind(draw, x.scale[0] * draw(st.sampled_from((0.3, 0.9)))))
+    else:
+        kind = (
+            operand(draw, c, (*shape, *seen.plane))
+            if op == "MaxPool"
+            else c.real("x", (*shape, *seen.plane), draw(size))
+        )
+        c.result((*shape, *out), kind)
+    more = {} if op == "MaxPool" else {"count_include_pad": int(draw(flag))}
+    return c.graph(op, kernel_shape=kernel, ceil_mode=int(ceil), **seen.attrs, **more), c.inputs
+
+
 LAYOUT: dict[str, tuple[Callable[[Any], Found], ...]] = {
     "Concat": (lambda draw: concat(draw, "Concat"),),
     "QLinearConcat": (lambda draw: concat(draw, "QLinearConcat"),),
@@ -153,4 +196,10 @@ LAYOUT: dict[str, tuple[Callable[[Any], Found], ...]] = {
     "SpaceToDepth": (space_to_depth,),
     "Resize": (resize_nearest,),
     "Rescale": (rescale,),
+    "ReduceSum": (lambda draw: reduction(draw, "ReduceSum"),),
+    "ReduceMax": (lambda draw: reduction(draw, "ReduceMax"),),
+    "ReduceMin": (lambda draw: reduction(draw, "ReduceMin"),),
+    "MaxPool": (lambda draw: pool(draw, "MaxPool"),),
+    "AveragePool": (lambda draw: pool(draw, "AveragePool"),),
+    "QLinearAveragePool": (lambda draw: pool(draw, "QLinearAveragePool"),),
 }

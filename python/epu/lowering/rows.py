@@ -12,9 +12,8 @@ from epu.elementary import LN_2, LOG2_E, RECIPROCAL_SEED, ROOT_SEED
 from epu.errors import UnsupportedNode
 from epu.graph import Graph, Node
 from epu.lanes import rshr
-from epu.lowering.linear import window
 from epu.lowering.lowered import Lowered, dtype_of, operand, result, zero_of
-from epu.lowering.split import by_fields, by_rows, by_windows, transpose_kernel
+from epu.lowering.split import by_fields, by_rows, transpose_kernel
 from epu.operators.layer_norm import DEFAULT_EPSILON, ROLES, layer_norm_format, normalised_count
 from epu.operators.quantize import quantize_multiplier
 from epu.operators.reduce_mean import mean_constants, reduced_axes
@@ -100,19 +99,25 @@ def lower_layer_norm(node: Node, graph: Graph, rounding: str) -> Lowered:
     return lowered
 
 
-def lower_mean(node: Node, graph: Graph, rounding: str) -> Lowered:
-    """ReduceMean over trailing axes, GlobalAveragePool."""
-    from epu.tir_schedules.movement import MeanShape, mean
-
-    x, y = operand(node, graph, 0), result(node, graph)
+def reduced_rows(node: Node, graph: Graph) -> tuple[int, int]:
+    """Rows and their length; the reduced axes are the last ones (``reduce_last_axes`` sees to it)."""
+    x = operand(node, graph, 0)
     axes = tuple(range(2, len(x.shape))) if "Global" in node.op else reduced_axes(node, graph)
     if axes != tuple(range(len(x.shape) - len(axes), len(x.shape))):
         raise UnsupportedNode(
-            f"ONNX node '{node.name}' ({node.op}): the mean must be over the last axes, found axes {axes} of rank "
+            f"ONNX node '{node.name}' ({node.op}): the last axes must be reduced, found axes {axes} of rank "
             f"{len(x.shape)}. Transpose first."
         )
     count = prod(x.shape[axis] for axis in axes)
-    rows = prod(x.shape) // count
+    return prod(x.shape) // count, count
+
+
+def lower_mean(node: Node, graph: Graph, rounding: str) -> Lowered:
+    """ReduceMean, GlobalAveragePool."""
+    from epu.tir_schedules.movement import MeanShape, mean
+
+    x, y = operand(node, graph, 0), result(node, graph)
+    rows, count = reduced_rows(node, graph)
     if node.op == "QLinearGlobalAveragePool":
         scale = np.float32(quantized(x).scale[0]) / (np.float32(quantized(y).scale[0]) * np.float32(count))
         factor, shift = multiplier(float(np.float32(scale)))
@@ -127,23 +132,24 @@ def lower_mean(node: Node, graph: Graph, rounding: str) -> Lowered:
     return Lowered(node, mean(shape), {"X": x.name}, {"Y": y.name}, {}, scalars, splits=splits)
 
 
-def lower_max_pool(node: Node, graph: Graph, rounding: str) -> Lowered:
-    from epu.tir_schedules.movement import PoolShape, max_pool
+def lower_reduce_sum(node: Node, graph: Graph, rounding: str) -> Lowered:
+    from epu.tir_schedules.movement import MeanShape, mean
 
-    x = operand(node, graph, 0)
-    flat = len(x.shape) == 3
-    kernel, strides, dilations, pads = window(node, tuple(node.attrs["kernel_shape"]), flat)
-    dtype = dtype_of(x)
-    height, width = (1, x.shape[2]) if flat else (x.shape[2], x.shape[3])
-    low = int(np.iinfo(dtype).min)
-    shape = PoolShape(x.shape[0] * x.shape[1], height, width, kernel, strides, pads, dilations, dtype, low)
-    expected = result(node, graph).shape[2:]
-    if shape.out[-len(expected) :] != tuple(expected):
-        raise UnsupportedNode(
-            f"ONNX node '{node.name}' (MaxPool): ceil_mode must be 0 where it changes the shape {expected}."
-        )
-    splits = by_windows(shape, {"p": "planes"}, max_pool)
-    return Lowered(node, max_pool(shape), {"X": x.name}, {"Y": node.outputs[0]}, splits=splits)
+    x, y = operand(node, graph, 0), result(node, graph)
+    shape = MeanShape(*reduced_rows(node, graph), "int32", total=True)
+    splits = by_fields(shape, {"m": "rows"}, mean)
+    scalars = {"first": frac(x) - frac(y)}
+    return Lowered(node, mean(shape), {"X": x.name}, {"Y": y.name}, {}, scalars, splits=splits)
+
+
+def lower_extreme(node: Node, graph: Graph, rounding: str) -> Lowered:
+    """ReduceMax, ReduceMin."""
+    from epu.tir_schedules.movement import extreme
+
+    x, (rows, count) = operand(node, graph, 0), reduced_rows(node, graph)
+    op = "max" if node.op == "ReduceMax" else "min"
+    kernel, splits = by_rows(rows, lambda part: extreme(part, count, dtype_of(x), op))
+    return Lowered(node, kernel, {"X": x.name}, {"Y": node.outputs[0]}, splits=splits)
 
 
 def lower_transpose(node: Node, graph: Graph, rounding: str) -> Lowered:

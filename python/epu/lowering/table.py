@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from epu.errors import UnsupportedNode
 from epu.graph import Graph, Node
-from epu.lowering import functions, linear, moves, pointwise, rows, wide_matmul
+from epu.lowering import functions, linear, moves, pointwise, pools, rows, wide_matmul
 from epu.lowering.lowered import Lowered
 from epu.operators.smooth_functions import FUNCTIONS as SMOOTH
 
@@ -39,9 +39,14 @@ LOWERINGS: dict[str, Lowering] = {
     "LayerNormalization": rows.lower_layer_norm,
     "LayerNormDecomposed": rows.lower_layer_norm,
     "ReduceMean": rows.lower_mean,
+    "ReduceSum": rows.lower_reduce_sum,
+    "ReduceMax": rows.lower_extreme,
+    "ReduceMin": rows.lower_extreme,
     "GlobalAveragePool": rows.lower_mean,
     "QLinearGlobalAveragePool": rows.lower_mean,
-    "MaxPool": rows.lower_max_pool,
+    "AveragePool": pools.lower_average_pool,
+    "QLinearAveragePool": pools.lower_qlinear_average_pool,
+    "MaxPool": pools.lower_max_pool,
     "Transpose": rows.lower_transpose,
     "Rescale": pointwise.lower_rescale,
     "Concat": moves.lower_concat,

@@ -19,6 +19,7 @@ from epu.operators import (
     quantize,
     quantized_unary,
     reduce_mean,
+    reduce_other,
     resize,
     selection,
     smooth_functions,
@@ -30,7 +31,7 @@ from epu.operators.row import Interval, Limit, Operator
 FILES = (
     *(qlinear_conv, qlinear_matmul, qlinear_add, qlinear_mul, qlinear_tables, quantized_unary),
     *(matmul, quantize, binary, sqrt, activation, smooth_functions, reduce_mean, pooling, softmax, layer_norm, layout),
-    *(selection, resize),
+    *(selection, resize, reduce_other),
 )
 
 

@@ -99,14 +99,18 @@ def check_same_type(node: Node, graph: Graph) -> str | None:
     return None
 
 
-def move(name: str, reference: Reference = reshape_reference, limits: tuple[Limit, ...] = (), family: str = "layout") -> Operator:
+def move(
+    name: str, reference: Reference = reshape_reference, limits: tuple[Limit, ...] = (), family: str = "layout"
+) -> Operator:
     return Operator(name, family, limits, reference, same_intervals, formats=same_format)
 
 
 ROWS = (
     *(move(name) for name in ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout")),
     move("Transpose", transpose_reference, family="transpose"),
-    move("Slice", slice_reference, (Limit("starts, ends, axes and steps are constants", check_constant_slice),), "moves"),
+    move(
+        "Slice", slice_reference, (Limit("starts, ends, axes and steps are constants", check_constant_slice),), "moves"
+    ),
     Operator("Rescale", "elementwise", (FLOAT_TENSORS,), rescale_reference, same_intervals),
     Operator(
         name="Concat",

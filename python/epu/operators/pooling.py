@@ -1,13 +1,16 @@
-"""MaxPool, AveragePool, GlobalAveragePool, QLinearGlobalAveragePool."""
+"""MaxPool, AveragePool, QLinearAveragePool, GlobalAveragePool, QLinearGlobalAveragePool."""
 
 from __future__ import annotations
 
 from math import prod
 
 import numpy as np
+from numpy.typing import NDArray
 
+from epu.constants import ceil_log2, inverse
 from epu.graph import Graph, Node
-from epu.operators.reduce_mean import mean, mean_constants, mean_intervals
+from epu.lanes import mulr, rshr, saturate
+from epu.operators.reduce_mean import mean, mean_constants, mean_intervals, mean_of_sum
 from epu.operators.requantise import requantise
 from epu.operators.row import (
     FLOAT_TENSORS,
@@ -15,6 +18,7 @@ from epu.operators.row import (
     PER_TENSOR,
     Array,
     Interval,
+    Ints,
     Limit,
     Operator,
     Values,
@@ -29,7 +33,7 @@ from epu.operators.row import (
     same_format,
     value,
 )
-from epu.operators.windows import FLOOR_MODE, NO_AUTO_PAD, windows
+from epu.operators.windows import NO_AUTO_PAD, window_counts, windows
 
 LOWEST = -(1 << 31)
 
@@ -49,10 +53,39 @@ def max_pool_reference(node: Node, graph: Graph, values: Values, rounding: str) 
 
 
 def average_pool_reference(node: Node, graph: Graph, values: Values, rounding: str) -> list[Array]:
-    kernel, output = kernel_shape(node), output_tensor(node, graph)
-    seen = windows(value(node, values, 0), node, kernel, fill=0)
-    constants = mean_constants(prod(kernel), frac(required(node, graph, 0)), frac(output))
-    return [mean(seen, tuple(range(-len(kernel), 0)), constants).reshape(output.shape)]
+    kernel, source, output = kernel_shape(node), required(node, graph, 0), output_tensor(node, graph)
+    total = windows(value(node, values, 0), node, kernel, fill=0).sum(axis=tuple(range(-len(kernel), 0)))
+    counts, bits = window_counts(node, source.shape[2:], kernel), (frac(source), frac(output))
+    if counts.min() == counts.max():
+        return [mean_of_sum(total, mean_constants(int(counts.flat[0]), *bits))]
+    first, factor, shift = position_constants(counts, *bits)
+    return [saturate(mulr(saturate(rshr(total, first), "int32").astype(np.int64), factor, shift), "int32")]
+
+
+def position_constants(counts: Ints, input_frac: int, output_frac: int) -> tuple[Ints, Ints, Ints]:
+    """First shift, factor and last shift of each window's mean, where the windows count differently many values."""
+    found = [(ceil_log2(n), *inverse(n)) for n in counts.ravel().tolist()]
+    first, factor, k = (np.array(each, np.int64).reshape(counts.shape) for each in zip(*found))
+    return first, factor, k - first + input_frac - output_frac
+
+
+def window_scales(node: Node, graph: Graph) -> NDArray[np.float32]:
+    """f32(sx / f32(sy * N)) of each window [out...]."""
+    source, output = required(node, graph, 0), output_tensor(node, graph)
+    counts = window_counts(node, source.shape[2:], kernel_shape(node)).astype(np.float32)
+    x, y = (np.float32(quantized(each).scale[0]) for each in (source, output))
+    found: NDArray[np.float32] = x / (y * counts)
+    return found
+
+
+def qlinear_average_pool_reference(node: Node, graph: Graph, values: Values, rounding: str) -> list[Array]:
+    kernel = kernel_shape(node)
+    total = windows(centred(node, graph, values, 0), node, kernel, fill=0).sum(axis=tuple(range(-len(kernel), 0)))
+    scales = window_scales(node, graph)
+    if scales.min() == scales.max():
+        return [requantise(node, graph, total, np.asarray(scales.flat[0]), 1, rounding)]
+    flat = total.reshape(*total.shape[:2], -1)
+    return [requantise(node, graph, flat, scales.ravel(), 2, rounding).reshape(total.shape)]
 
 
 def global_average_reference(node: Node, graph: Graph, values: Values, rounding: str) -> list[Array]:
@@ -89,11 +122,6 @@ def check_no_indices(node: Node, graph: Graph) -> str | None:
     return "2 outputs" if len(node.outputs) > 1 else None
 
 
-def check_counted_padding(node: Node, graph: Graph) -> str | None:
-    pads = node.attrs.get("pads") or ()
-    return f"pads {tuple(pads)}" if any(pads) and not node.attrs.get("count_include_pad", 0) else None
-
-
 def check_channels_first(node: Node, graph: Graph) -> str | None:
     return "channels_last 1" if node.attrs.get("channels_last", 0) else None
 
@@ -104,7 +132,6 @@ ROWS = (
         family="pool",
         limits=(
             NO_AUTO_PAD,
-            FLOOR_MODE,
             Limit("input and output have the same type", check_same_quantization),
             Limit("the indices are not asked for", check_no_indices),
         ),
@@ -115,14 +142,21 @@ ROWS = (
     Operator(
         name="AveragePool",
         family="pool",
-        limits=(
-            FLOAT_TENSORS,
-            NO_AUTO_PAD,
-            FLOOR_MODE,
-            Limit("no padding, or padding that counts (count_include_pad 1)", check_counted_padding),
-        ),
+        limits=(FLOAT_TENSORS, NO_AUTO_PAD),
         reference=average_pool_reference,
         intervals=padded_intervals,
+    ),
+    Operator(
+        name="QLinearAveragePool",
+        family="pool",
+        limits=(
+            int8_inputs(0),
+            INT8_OUTPUT,
+            PER_TENSOR,
+            NO_AUTO_PAD,
+            Limit("channels come first (channels_last 0)", check_channels_first),
+        ),
+        reference=qlinear_average_pool_reference,
     ),
     Operator(
         name="GlobalAveragePool",

@@ -10,6 +10,7 @@ from epu.passes.fold_constants import fold_constants
 from epu.passes.recognise_layer_norm import recognise_layer_norm
 from epu.passes.recognise_softmax import recognise_softmax
 from epu.passes.recognise_unary_tables import recognise_unary_tables
+from epu.passes.reduce_last_axes import reduce_last_axes
 from epu.passes.remove_identities import remove_identities
 from epu.passes.requantise_concats import requantise_concats
 
@@ -22,6 +23,7 @@ __all__ = [
     "recognise_layer_norm",
     "recognise_softmax",
     "recognise_unary_tables",
+    "reduce_last_axes",
     "remove_identities",
     "requantise_concats",
 ]
