@@ -31,12 +31,18 @@ def _lowering(name: str) -> Callable[[Callable[..., Expr]], Callable[..., Expr]]
 
 @_lowering("rshr")
 def _lower_rshr(_dtype: str, x: Expr, amount: Expr) -> Expr:
-    """Adding half an LSB less one, plus the bit that will be last, makes a floor shift round half to even."""
-    one, zero = tir.const(1, "int64"), tir.const(0, "int64")
-    right = tir.max(amount, one)
-    last = (x >> right) & one
-    rounded = (x + (((one << (right - one)) - one) + last)) >> right
-    return tir.Select(amount >= one, rounded, x << tir.max(zero - amount, zero))
+    """Floor shift, plus one where what was shifted out exceeds half an LSB, or equals it and the last bit is odd.
+
+    No step leaves 64 bits, as adding half an LSB first would. Amounts are limited to -63..63.
+    """
+    one, zero, most = tir.const(1, "int64"), tir.const(0, "int64"), tir.const(63, "int64")
+    right = tir.max(tir.min(amount, most), one)
+    quotient = x >> right
+    half = one << (right - one)
+    rest = x & ((half - one) + half)
+    rounded = quotient + tir.Cast("int64", rest > half - (quotient & one))
+    left = tir.max(tir.min(zero - amount, most), zero)
+    return tir.Select(amount >= one, rounded, x << left)
 
 
 @_lowering("mulr")

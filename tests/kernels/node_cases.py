@@ -329,6 +329,37 @@ def layer_norm_decomposed(draw: Draw) -> Found:
     return c.graph("LayerNormDecomposed", epsilon=1e-5, **{role: role for role in ROLES}), c.inputs
 
 
+def fold(draw: Draw, op: str) -> Found:
+    c, shape = case(draw), (*draw(leading), draw(length))
+    limit = draw(size)
+    c.real("x", shape, limit)
+    count, keep = draw(st.integers(1, len(shape))), draw(flag)
+    room = limit * draw(st.sampled_from((1.0, 0.1))) * prod(shape[-count:]) ** (0.5 if op == "ReduceL2" else 1.0)
+    c.result((*shape[:-count], *((1,) * count if keep else ())), size=room)
+    return c.graph(op, axes=tuple(range(-count, 0)), keepdims=int(keep)), c.inputs
+
+
+def softmax_part(draw: Draw, op: str) -> Found:
+    """The parts of a long softmax, on what the parts before can make."""
+    c, shape = case(draw), (*draw(leading), draw(length))
+    row = (*shape[:-1], 1)
+    if op == "SoftmaxExp":
+        c.real("x", shape, draw(size))
+        c.real("top", row, 3.0)
+        c.tensors["top"].range = c.tensors["x"].range
+        c.inputs["top"] = c.inputs["x"].max(-1, keepdims=True)
+    else:
+        c.real("e", shape, 1.0)
+        c.tensors["e"].range = (-0.9, 0.9)
+        c.inputs["e"] = np.abs(c.inputs["e"] >> 1) + 1
+    if op == "SoftmaxShare":
+        c.real("bits", row, 1.0)
+        c.real("factor", row, 1.0)
+        c.inputs["bits"], c.inputs["factor"] = (c.inputs["bits"] & 31) + 20, (c.inputs["factor"] >> 2) | 1 << 30
+    c.result(row if op in ("SoftmaxBits", "SoftmaxFactor") else shape)
+    return c.graph(op), c.inputs
+
+
 def reduce_mean(draw: Draw) -> Found:
     c, shape = case(draw), (*draw(leading), draw(length))
     c.real("x", shape, draw(size))
@@ -403,6 +434,11 @@ FAMILIES: dict[str, tuple[Callable[[Draw], Found], ...]] = {
     "LayerNormalization": (layer_norm,),
     "LayerNormDecomposed": (layer_norm_decomposed,),
     "ReduceMean": (reduce_mean,),
+    **{op: (lambda draw, op=op: fold(draw, op),) for op in ("ReduceMax", "ReduceMin", "ReduceSum", "ReduceL2")},
+    **{
+        op: (lambda draw, op=op: softmax_part(draw, op),)
+        for op in ("SoftmaxExp", "SoftmaxBits", "SoftmaxFactor", "SoftmaxShare")
+    },
     "GlobalAveragePool": (global_average,),
     "QLinearGlobalAveragePool": (qlinear_global_average,),
     "MaxPool": (max_pool,),
