@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -95,8 +96,8 @@ class Window:
 def window(draw: Draw, most_padding: Callable[[int], int]) -> tuple[tuple[int, ...], Window]:
     """A kernel and its window; ``most_padding`` of a kernel extent."""
     rank = draw(st.sampled_from((1, 2, 2)))
-    each = lambda choices: tuple(draw(st.sampled_from(choices)) for _ in range(rank))  # noqa: E731
-    kernel, strides, dilations, more = each((1, 2, 3)), each((1, 2, 3)), each((1, 2)), each((0, 1, 4, 6))
+    choices = ((1, 2, 3), (1, 2, 3), (1, 2), (0, 1, 4, 6))
+    kernel, strides, dilations, more = (tuple(draw(st.sampled_from(each)) for _ in range(rank)) for each in choices)
     pads = tuple(draw(st.integers(0, most_padding(k))) for k in (*kernel, *kernel))
     plane, out = [], []
     for k, stride, dilation, extra, before, after in zip(kernel, strides, dilations, more, pads, pads[rank:]):
@@ -420,25 +421,22 @@ FAMILIES: dict[str, tuple[Callable[[Draw], Found], ...]] = {
     "QuantizedUnary": (unary,),
     "QuantizeLinear": (quantize,),
     "DequantizeLinear": (dequantize, dequantize_accumulator),
-    "Add": (lambda draw: binary(draw, "Add"),),
-    "Sub": (lambda draw: binary(draw, "Sub"),),
-    "Mul": (lambda draw: binary(draw, "Mul"),),
+    "Add": (partial(binary, op="Add"),),
+    "Sub": (partial(binary, op="Sub"),),
+    "Mul": (partial(binary, op="Mul"),),
     "Div": (divide,),
     "Pow": (power,),
     "Relu": (relu,),
     "Clip": (clip,),
     "HardSigmoid": (hard_sigmoid,),
-    **{op: (lambda draw, op=op: smooth(draw, op),) for op in SMOOTH},
+    **{op: (partial(smooth, op=op),) for op in SMOOTH},
     "SoftmaxInt8": (softmax_int8,),
     "Softmax": (softmax,),
     "LayerNormalization": (layer_norm,),
     "LayerNormDecomposed": (layer_norm_decomposed,),
     "ReduceMean": (reduce_mean,),
-    **{op: (lambda draw, op=op: fold(draw, op),) for op in ("ReduceMax", "ReduceMin", "ReduceSum", "ReduceL2")},
-    **{
-        op: (lambda draw, op=op: softmax_part(draw, op),)
-        for op in ("SoftmaxExp", "SoftmaxBits", "SoftmaxFactor", "SoftmaxShare")
-    },
+    **{op: (partial(fold, op=op),) for op in ("ReduceMax", "ReduceMin", "ReduceSum", "ReduceL2")},
+    **{op: (partial(softmax_part, op=op),) for op in ("SoftmaxExp", "SoftmaxBits", "SoftmaxFactor", "SoftmaxShare")},
     "GlobalAveragePool": (global_average,),
     "QLinearGlobalAveragePool": (qlinear_global_average,),
     "MaxPool": (max_pool,),

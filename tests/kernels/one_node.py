@@ -57,7 +57,7 @@ class Case:
     def raw(self, shape: Shape, dtype: str, fill: str, zero: int = 0) -> Array:
         info = np.iinfo(dtype)
         if fill == "random":
-            return self.rng.integers(info.min, info.max, tuple(shape), dtype, endpoint=True)
+            return self.rng.integers(info.min, info.max, tuple(shape), np.int64, endpoint=True).astype(dtype)
         value = {"lowest": info.min, "highest": info.max, "zero point": zero}[fill]
         return np.full(tuple(shape), value, dtype)
 
