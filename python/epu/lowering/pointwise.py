@@ -44,12 +44,15 @@ def two(node: Node, graph: Graph) -> dict[str, Tensor]:
     return {"A": operand(node, graph, 0), "B": operand(node, graph, 1)}
 
 
+def wide(values: dict[str, Any], name: str) -> Any:
+    return values[name].astype("int64")
+
+
 def lower_qlinear_add(node: Node, graph: Graph, rounding: str) -> Lowered:
     from epu.tir_schedules.intrinsics import round24, rshr, sat
 
     k = add_constants(node, graph)
     dtype = dtype_of(result(node, graph))
-    wide = lambda v, name: v[name].astype("int64")  # noqa: E731
     if rounding == "ort":
         scalars = {"ma": k.a, "mb": k.b, "fixed": k.fixed_part, "shift": k.shift}
 
@@ -217,7 +220,7 @@ def lower_rescale(node: Node, graph: Graph, rounding: str) -> Lowered:
 
 def shifted_constant(node: Node, tensor: Tensor, amount: int) -> Array:
     """A constant at the output's fraction bits, ``amount`` fewer than its own."""
-    moved = shift_even(np.asarray(tensor.data, np.int64), np.int64(amount))  # type: ignore[arg-type]
+    moved = shift_even(np.asarray(tensor.data, np.int64), np.int64(amount))
     if np.abs(moved).max(initial=0) >= 2**31:
         raise UnsupportedNode(
             f"ONNX node '{node.name}' ({node.op}): constant '{tensor.name}' must fit the output's format, found "

@@ -70,7 +70,7 @@ def lower_layer_norm(node: Node, graph: Graph, rounding: str) -> Lowered:
     kernel, splits = by_rows(prod(x.shape) // count, build)
     constants: dict[str, Any] = {"gamma": np.asarray(gamma.data)}
     if beta is not None:
-        moved = rshr(np.asarray(beta.data, np.int64), np.int64(frac(beta) - frac(y)))  # type: ignore[arg-type]
+        moved = rshr(np.asarray(beta.data, np.int64), np.int64(frac(beta) - frac(y)))
         if np.abs(moved).max(initial=0) >= 2**31:
             raise UnsupportedNode(f"ONNX node '{node.name}' (LayerNormalization): beta exceeds the output's format.")
         constants["beta"] = moved.astype(np.int32)
