@@ -81,31 +81,34 @@ class RowStages:
         )
 
 
-def reciprocal(s: RowStages, d: Any, seed: tuple[int, int]) -> Any:
-    """Row stage: ``2**62 / d`` for ``2**31 <= d < 2**32``, below 2**31."""
-    r = s.row("recip0", lambda m: i64(seed[0]) - mulr(seed[1], d[m], 32))
+Stage = Callable[..., Any]  # (name, body of the element's indices) -> TE tensor
+
+
+def reciprocal(stage: Stage, d: Any, seed: tuple[int, int]) -> Any:
+    """Stages: ``2**62 / d`` for ``2**31 <= d < 2**32``, below 2**31."""
+    r = stage("recip0", lambda *at: i64(seed[0]) - mulr(seed[1], d(*at), 32))
     for step in range(NEWTON_STEPS):
-        r = _newton_reciprocal(s, f"recip{step + 1}", r, d)
-    return s.row("recip", lambda m: tir.min(r[m], i64(INT32_MAX)).astype("int32"))
+        r = _newton_reciprocal(stage, f"recip{step + 1}", r, d)
+    return stage("recip", lambda *at: tir.min(r(*at), i64(INT32_MAX)).astype("int32"))
 
 
-def _newton_reciprocal(s: RowStages, name: str, r: Any, d: Any) -> Any:
-    return s.row(name, lambda m: mulr(r[m], i64(1 << 32) - mulr(r[m], d[m], 31), 31))
+def _newton_reciprocal(stage: Stage, name: str, r: Any, d: Any) -> Any:
+    return stage(name, lambda *at: mulr(r(*at), i64(1 << 32) - mulr(r(*at), d(*at), 31), 31))
 
 
-def inverse_sqrt(s: RowStages, v: Any, seed: tuple[int, ...]) -> Any:
-    """Row stage: Q30 of ``1 / sqrt(v * 2**-32)`` for ``2**30 <= v < 2**32``."""
-    line = s.row("root_seed", lambda m: i64(seed[1]) - mulr(seed[2], v[m], 32))
-    r = s.row("root0", lambda m: tir.min(i64(seed[0]) - mulr(line[m], v[m], 31), i64(INT32_MAX)))
+def inverse_sqrt(stage: Stage, v: Any, seed: tuple[int, ...]) -> Any:
+    """Stages: Q30 of ``1 / sqrt(v * 2**-32)`` for ``2**30 <= v < 2**32``."""
+    line = stage("root_seed", lambda *at: i64(seed[1]) - mulr(seed[2], v(*at), 32))
+    r = stage("root0", lambda *at: tir.min(i64(seed[0]) - mulr(line(*at), v(*at), 31), i64(INT32_MAX)))
     for step in range(NEWTON_STEPS):
-        r = _newton_root(s, step + 1, r, v)
-    return s.row("inverse_root", lambda m: r[m].astype("int32"))
+        r = _newton_root(stage, step + 1, r, v)
+    return stage("inverse_root", lambda *at: r(*at).astype("int32"))
 
 
-def _newton_root(s: RowStages, step: int, r: Any, v: Any) -> Any:
-    square = s.row(f"root_square{step}", lambda m: mulr(mulr(r[m], v[m], 32), r[m], 30))
-    body = lambda m: tir.min(mulr(r[m], i64(3 * ONE_Q30) - square[m], 31), i64(INT32_MAX))  # noqa: E731
-    return s.row(f"root{step}", body)
+def _newton_root(stage: Stage, step: int, r: Any, v: Any) -> Any:
+    square = stage(f"root_square{step}", lambda *at: mulr(mulr(r(*at), v(*at), 32), r(*at), 30))
+    body = lambda *at: tir.min(mulr(r(*at), i64(3 * ONE_Q30) - square(*at), 31), i64(INT32_MAX))  # noqa: E731
+    return stage(f"root{step}", body)
 
 
 def softmax_tail(s: RowStages, e: Any, seed: tuple[int, int], name: str) -> Any:
@@ -118,7 +121,7 @@ def softmax_tail(s: RowStages, e: Any, seed: tuple[int, int], name: str) -> Any:
         "leading",
         lambda m: (total[m] >> tir.max(length[m] - i64(32), zero)) << tir.max(i64(32) - length[m], zero),
     )
-    inverse = reciprocal(s, leading, seed)
+    inverse = reciprocal(s.row, leading, seed)
     amount = s.row("amount", lambda m: length[m] + shift)
     return s.each(name, lambda m, n: sat(mulr(e[m, n], inverse[m], amount[m]), "int32"))
 
@@ -155,15 +158,18 @@ def softmax_fixed(rows: int, length: int, seed: tuple[int, int], log2_e: int, ln
 
 
 def exp_negative(stage: Callable[..., Any], d: Any, table: Any, shift: Any, log2_e: int, ln_2: int) -> Any:
-    """Stages of ``2**30 * exp(-d)``: exponent in Q26, 256-entry table, quadratic remainder."""
+    """Stages of ``2**30 * exp(-d)``: exponent in Q26, 256-entry table, quadratic remainder.
+
+    One operation each, and bytes where they suffice, so that a row of 170 elements fits one PE."""
     t = stage("exponent", lambda *at: sat(mulr(d(*at), log2_e, shift), "int32"))
+    power = stage("power", lambda *at: (t(*at) >> 26).astype("uint8"))
+    index = stage("index", lambda *at: ((t(*at) >> 18) & 255).astype("uint8"))
+    entry = stage("entry", lambda *at: table[index(*at).astype("int32")])
     u = stage("remainder", lambda *at: mulr(t(*at) & 0x3FFFF, ln_2, 27).astype("int32"))
-    w = stage("deficit", lambda *at: (i64(u(*at)) - mulr(u(*at), u(*at), 31)).astype("int32"))
-    entry = stage("entry", lambda *at: table[(t(*at) >> 18) & 255])
-    return stage(
-        "exponential",
-        lambda *at: rshr(i64(entry(*at)) - mulr(entry(*at), w(*at), 30), i64(t(*at) >> 26)).astype("int32"),
-    )
+    square = stage("remainder_square", lambda *at: mulr(u(*at), u(*at), 31).astype("int32"))
+    w = stage("deficit", lambda *at: square(*at) - u(*at))  # its negative: rounding half to even is symmetric
+    rest = stage("entry_rest", lambda *at: mulr(entry(*at), w(*at), 30, entry(*at)).astype("int32"))
+    return stage("exponential", lambda *at: rshr(rest(*at), power(*at)).astype("int32"))
 
 
 LAYER_NORM_OBSERVED = (
@@ -196,7 +202,7 @@ def layer_norm(rows: int, length: int, root_seed: tuple[int, ...], observe: bool
     safe = s.row("variance_epsilon", lambda m: tir.max(variance[m] + epsilon, i64(1)))
     k = s.row("half_length", lambda m: (i64(65) - clz(safe[m])) >> i64(1))
     v = s.row("mantissa", lambda m: tir.min(rshr(safe[m], k[m] * i64(2) - i64(32)), i64(UINT32_MAX)))
-    root = inverse_sqrt(s, v, root_seed)
+    root = inverse_sqrt(s.row, v, root_seed)
     deviation_shift, normal_shift = s.scalar("deviation_shift"), s.scalar("normal_shift")
     amount = s.row("amount", lambda m: normal_shift + k[m])
     if observe:  # nothing needs the deviation; the select on its sign, always +, keeps it in the program to be seen

@@ -31,6 +31,7 @@ from epu.passes.recognise_unary_tables import recognise_unary_tables
 from epu.passes.reduce_last_axes import reduce_last_axes
 from epu.passes.remove_identities import remove_identities
 from epu.passes.requantise_concats import requantise_concats
+from epu.passes.split_softmax import split_softmax
 from epu.simulator.machine import Machine
 from epu.simulator.program import Program
 
@@ -57,6 +58,7 @@ PASSES: tuple[Pass, ...] = (
     recognise_layer_norm,
     recognise_unary_tables,
     recognise_softmax,
+    split_softmax,
     assign_missing,
     assign_fraction_bits,
     requantise_concats,

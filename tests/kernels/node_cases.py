@@ -445,4 +445,4 @@ FAMILIES: dict[str, tuple[Callable[[Draw], Found], ...]] = {
 
 
 def cases(build: Callable[[Draw], Found]) -> st.SearchStrategy[Found]:
-    return st.composite(build)()
+    return st.composite(lambda draw: build(draw))()

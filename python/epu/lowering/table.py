@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from epu.errors import UnsupportedNode
 from epu.graph import Graph, Node
-from epu.lowering import functions, linear, moves, pointwise, pools, rows, wide_matmul
+from epu.lowering import folds, functions, linear, moves, pointwise, pools, rows, wide_matmul
 from epu.lowering.lowered import Lowered
 from epu.operators.smooth_functions import FUNCTIONS as SMOOTH
 
@@ -36,12 +36,17 @@ LOWERINGS: dict[str, Lowering] = {
     **dict.fromkeys(SMOOTH, functions.lower_smooth),
     "SoftmaxInt8": rows.lower_softmax_int8,
     "Softmax": rows.lower_softmax,
+    "ReduceMax": folds.lower_extreme,
+    "ReduceMin": folds.lower_extreme,
+    "ReduceSum": folds.lower_reduce_sum,
+    "ReduceL2": folds.lower_norm,
+    "SoftmaxExp": folds.lower_softmax_exp,
+    "SoftmaxBits": folds.lower_softmax_bits,
+    "SoftmaxFactor": folds.lower_softmax_factor,
+    "SoftmaxShare": folds.lower_softmax_share,
     "LayerNormalization": rows.lower_layer_norm,
     "LayerNormDecomposed": rows.lower_layer_norm,
     "ReduceMean": rows.lower_mean,
-    "ReduceSum": rows.lower_reduce_sum,
-    "ReduceMax": rows.lower_extreme,
-    "ReduceMin": rows.lower_extreme,
     "GlobalAveragePool": rows.lower_mean,
     "QLinearGlobalAveragePool": rows.lower_mean,
     "AveragePool": pools.lower_average_pool,

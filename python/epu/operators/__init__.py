@@ -19,11 +19,12 @@ from epu.operators import (
     quantize,
     quantized_unary,
     reduce_mean,
-    reduce_other,
+    reductions,
     resize,
     selection,
     smooth_functions,
     softmax,
+    softmax_parts,
     sqrt,
 )
 from epu.operators.row import Interval, Limit, Operator
@@ -31,7 +32,8 @@ from epu.operators.row import Interval, Limit, Operator
 FILES = (
     *(qlinear_conv, qlinear_matmul, qlinear_add, qlinear_mul, qlinear_tables, quantized_unary),
     *(matmul, quantize, binary, sqrt, activation, smooth_functions, reduce_mean, pooling, softmax, layer_norm, layout),
-    *(selection, resize, reduce_other),
+    *(reductions, softmax_parts),
+    *(selection, resize),
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from epu.graph import Graph, Node
 from epu.passes.rewrite import covers_of, is_inside, is_per_tensor_byte, replace_group
+from epu.passes.split_softmax import CODES_IN_A_PE, too_long
 
 
 def recognise_softmax(graph: Graph) -> Graph:
@@ -22,7 +23,7 @@ def recognise_softmax(graph: Graph) -> Graph:
 
 def int8_source(graph: Graph, node: Node) -> Node | None:
     """The DequantizeLinear of a per-tensor int8 tensor that feeds a softmax along the last axis."""
-    if node.op != "Softmax" or not is_last_axis(graph, node):
+    if node.op != "Softmax" or not is_last_axis(graph, node) or is_long(graph, node):
         return None
     source = graph.producer(node.inputs[0])
     if source is None or source.op != "DequantizeLinear" or not is_per_tensor_byte(graph, source.inputs[0]):
@@ -33,6 +34,11 @@ def int8_source(graph: Graph, node: Node) -> Node | None:
 def is_last_axis(graph: Graph, node: Node) -> bool:
     rank = len(graph.tensors[node.inputs[0]].shape)
     return bool(node.attrs.get("axis", -1) % rank == rank - 1)
+
+
+def is_long(graph: Graph, node: Node) -> bool:
+    """Such a row becomes several nodes (split_softmax)."""
+    return too_long(graph.tensors[node.inputs[0]].shape[-1], CODES_IN_A_PE)
 
 
 def softmax_group(graph: Graph, source: Node, softmax: Node) -> list[Node]:
