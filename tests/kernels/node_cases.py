@@ -246,7 +246,7 @@ def divide(draw: Draw) -> Found:
 def power(draw: Draw) -> Found:
     c, shape = case(draw), shape_of(draw)
     c.real("a", shape, draw(size))
-    c.add("e", (), Float(), np.array(2.0, np.float32), True)
+    c.add("e", (), Float(), np.array(draw(st.sampled_from((0.5, 2.0, 3.0, 4.0))), np.float32), True)
     c.result(shape)
     return c.graph("Pow"), c.inputs
 
@@ -275,6 +275,23 @@ def hard_sigmoid(draw: Draw) -> Found:
     return c.graph(
         "HardSigmoid", **draw(st.sampled_from(({}, {"alpha": 1 / 6, "beta": 0.1}, {"alpha": 1e-14})))
     ), c.inputs
+
+
+def element(draw: Draw, op: str) -> Found:
+    c, shape = case(draw), shape_of(draw)
+    c.real("x", shape, draw(size))
+    if op == "PRelu":
+        c.real("slope", shape[-1:], 0.9, constant=True)
+    c.result(shape, size=draw(size))
+    return c.graph(op, **({"alpha": draw(st.sampled_from((0.01, 0.3, -1.0)))} if op == "LeakyRelu" else {})), c.inputs
+
+
+def quotient(draw: Draw) -> Found:
+    c, (sa, sb, out) = case(draw), two_shapes(draw)
+    c.real("a", sa, draw(size))
+    c.real("b", sb, draw(size))
+    c.result(out, size=draw(size))
+    return c.graph("Div"), c.inputs
 
 
 def smooth(draw: Draw, op: str) -> Found:
@@ -410,6 +427,7 @@ def transpose(draw: Draw) -> Found:
     return c.graph("Transpose", **attrs), c.inputs
 
 
+ELEMENT = ("Neg", "Abs", "Reciprocal", "Sqrt", "Log", "LeakyRelu", "PRelu", "HardSwish")
 FAMILIES: dict[str, tuple[Callable[[Draw], Found], ...]] = {
     "QLinearMatMul": (dense, batched),
     "QGemm": (gemm,),
@@ -424,7 +442,10 @@ FAMILIES: dict[str, tuple[Callable[[Draw], Found], ...]] = {
     "Add": (partial(binary, op="Add"),),
     "Sub": (partial(binary, op="Sub"),),
     "Mul": (partial(binary, op="Mul"),),
-    "Div": (divide,),
+    "Div": (divide, quotient),
+    "Max": (partial(binary, op="Max"),),
+    "Min": (partial(binary, op="Min"),),
+    **{op: (partial(element, op=op),) for op in ELEMENT},
     "Pow": (power,),
     "Relu": (relu,),
     "Clip": (clip,),

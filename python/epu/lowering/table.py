@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from epu.errors import UnsupportedNode
 from epu.graph import Graph, Node
-from epu.lowering import folds, functions, linear, moves, pointwise, pools, rows, wide_matmul
+from epu.lowering import element_functions, folds, functions, linear, moves, pointwise, pools, rows, wide_matmul
 from epu.lowering.lowered import Lowered
 from epu.operators.smooth_functions import FUNCTIONS as SMOOTH
 
@@ -28,8 +28,7 @@ LOWERINGS: dict[str, Lowering] = {
     "Add": pointwise.lower_sum,
     "Sub": pointwise.lower_sum,
     "Mul": pointwise.lower_product,
-    "Div": pointwise.lower_divide,
-    "Pow": pointwise.lower_square,
+    **element_functions.LOWERINGS,
     "Relu": pointwise.lower_relu,
     "Clip": pointwise.lower_clip,
     "HardSigmoid": pointwise.lower_hard_sigmoid,

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from epu.operators import (
     activation,
     binary,
+    element_functions,
     layer_norm,
     layout,
     matmul,
@@ -32,7 +33,7 @@ from epu.operators.row import Interval, Limit, Operator
 FILES = (
     *(qlinear_conv, qlinear_matmul, qlinear_add, qlinear_mul, qlinear_tables, quantized_unary),
     *(matmul, quantize, binary, sqrt, activation, smooth_functions, reduce_mean, pooling, softmax, layer_norm, layout),
-    *(reductions, softmax_parts),
+    *(reductions, softmax_parts, element_functions),
     *(selection, resize),
 )
 

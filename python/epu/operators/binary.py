@@ -31,6 +31,8 @@ from epu.operators.row import (
 from epu.operators.sqrt import sqrt_raw
 
 SQUARE, ROOT = Fraction(2), Fraction(1, 2)
+REPEATED = (Fraction(3), Fraction(4))  # products of products
+KEPT_BITS = 31  # that a product of two int32 is shifted by, to be one again
 
 
 def aligned(node: Node, graph: Graph, values: Values) -> tuple[Ints, Ints]:
@@ -84,10 +86,21 @@ def exponent(node: Node, graph: Graph) -> Fraction:
 
 
 def pow_reference(node: Node, graph: Graph, values: Values, rounding: str) -> list[Array]:
-    raw, bits_in, bits_out = value(node, values, 0), frac(required(node, graph, 0)), frac(output_tensor(node, graph))
+    raw = value(node, values, 0)
     if exponent(node, graph) == ROOT:
-        return [sqrt_raw(raw, bits_in, bits_out)]
-    return [saturate(mulr(raw, raw, 2 * bits_in - bits_out), "int32")]
+        return [sqrt_raw(raw, frac(required(node, graph, 0)), frac(output_tensor(node, graph)))]
+    product = raw
+    for shift in power_shifts(node, graph):
+        product = saturate(mulr(product, raw, shift), "int32").astype(np.int64)
+    return [product.astype(np.int32)]
+
+
+def power_shifts(node: Node, graph: Graph) -> list[int]:
+    """Of each product: all but the last keep their upper 31 bits."""
+    bits_in, bits_out = frac(required(node, graph, 0)), frac(output_tensor(node, graph))
+    count = int(exponent(node, graph)) - 1
+    before = bits_in * count - KEPT_BITS * (count - 1)  # fraction bits of the last product's first factor
+    return [KEPT_BITS] * (count - 1) + [before + bits_in - bits_out]
 
 
 def operand_intervals(node: Node, graph: Graph) -> tuple[Interval, Interval]:
@@ -130,7 +143,11 @@ def pow_intervals(node: Node, graph: Graph) -> dict[str, Interval]:
     source = interval(required(node, graph, 0))
     if exponent(node, graph) == ROOT:
         return {node.outputs[0]: (max(source[0], 0.0) ** 0.5, max(source[1], 0.0) ** 0.5)}
-    return {node.outputs[0]: square(source)}
+    power = int(exponent(node, graph))
+    if power % 2 == 0:
+        low, high = square(source)
+        return {node.outputs[0]: (low ** (power // 2), high ** (power // 2))}
+    return {node.outputs[0]: (source[0] ** power, source[1] ** power)}
 
 
 def check_exponent(node: Node, graph: Graph) -> str | None:
@@ -138,7 +155,7 @@ def check_exponent(node: Node, graph: Graph) -> str | None:
     if not is_constant(tensor):
         return f"the variable '{tensor.name}'"
     reals = constant_reals(tensor)
-    return None if reals in ([SQUARE], [ROOT]) else f"{[float(each) for each in reals[:4]]}"
+    return None if len(reals) == 1 and reals[0] in (SQUARE, ROOT, *REPEATED) else f"{[float(each) for each in reals[:4]]}"
 
 
 def check_constant_divisor(node: Node, graph: Graph) -> str | None:
@@ -160,7 +177,7 @@ ROWS = (
     Operator(
         name="Pow",
         family="elementwise",
-        limits=(FLOAT_TENSORS, Limit("the exponent is the constant 2 or 0.5", check_exponent)),
+        limits=(FLOAT_TENSORS, Limit("the exponent is the constant 2, 3, 4 or 0.5", check_exponent)),
         reference=pow_reference,
         intervals=pow_intervals,
     ),
