@@ -85,7 +85,7 @@ class Tap:
 class Derived:
     """A tensor the program never holds, because it is a function of 8-bit codes that a table has swallowed.
 
-    At the end of kernel number ``kernel`` it is ``table[code - low]`` for each code of that kernel's input ``source``.
+    At the end of kernel number ``kernel`` it is ``table[code - low]`` for each code of that kernel's operand ``source``.
     """
 
     tensor: str

@@ -39,7 +39,7 @@ class TapRecorder:
             self.tensors[buffer.name] = state.read(buffer)
             self.decodes[buffer.name] = buffer.decode
         for derived in self._derived.get(index, ()):
-            codes = state.read(next(buffer for buffer in span.inputs if buffer.name == derived.source))
+            codes = state.read(next(buffer for buffer in (*span.inputs, *span.outputs) if buffer.name == derived.source))
             table = np.array(derived.table, np.int32)
             self.tensors[derived.tensor] = table[codes.astype(np.int64) - derived.low]
             self.decodes[derived.tensor] = derived.decode

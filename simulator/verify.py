@@ -20,7 +20,7 @@ from epu.simulator.instruction import (
 from epu.simulator.layout import bounds, elements_disjoint, overlap, same_or_disjoint_elements
 from epu.simulator.machine import Machine
 from epu.simulator.operands import SIZES
-from epu.simulator.program import Buffer, Decode, Program, Tap
+from epu.simulator.program import Buffer, Decode, KernelSpan, Program, Tap
 
 
 def memory_sizes(machine: Machine, ext_bytes: int) -> dict[str, int]:
@@ -106,8 +106,12 @@ def _problems(program: Program) -> Iterator[str]:
     for derived in program.debug.derived:
         if not 0 <= derived.kernel < len(program.debug.kernels):
             yield f"derived '{derived.tensor}' must name a kernel below {len(program.debug.kernels)}, found {derived.kernel}"
-        elif derived.source not in {each.name for each in program.debug.kernels[derived.kernel].inputs}:
-            yield f"derived '{derived.tensor}' must read an input of its kernel, found {derived.source!r}"
+        elif derived.source not in _operands(program.debug.kernels[derived.kernel]):
+            yield f"derived '{derived.tensor}' must read an operand of its kernel, found {derived.source!r}"
+
+
+def _operands(span: KernelSpan) -> set[str]:
+    return {each.name for each in (*span.inputs, *span.outputs)}
 
 
 def _tap_problems(tap: Tap, program: Program) -> Iterator[str]:

@@ -16,6 +16,7 @@ from epu.fixed_formats import fraction_table
 from epu.graph import Float, Graph
 from epu.link import Layout, root
 from epu.log import get_logger
+from epu.lowering.derive import derive_folded
 from epu.lowering.lowered import Lowered
 from epu.lowering.table import VIEWS, lower
 from epu.mac_counter import mac_summary, total_macs
@@ -25,6 +26,7 @@ from epu.passes.assign_ranges import assign_ranges
 from epu.passes.check_limits import check_limits
 from epu.passes.drop_empty import drop_empty
 from epu.passes.fold_constants import fold_constants
+from epu.passes.name_folded_tensors import name_folded_tensors
 from epu.passes.recognise_layer_norm import recognise_layer_norm
 from epu.passes.recognise_softmax import recognise_softmax
 from epu.passes.recognise_unary_tables import recognise_unary_tables
@@ -59,6 +61,7 @@ PASSES: tuple[Pass, ...] = (
     recognise_unary_tables,
     recognise_softmax,
     split_softmax,
+    name_folded_tensors,
     assign_missing,
     assign_fraction_bits,
     requantise_concats,
@@ -102,9 +105,9 @@ class CompiledModule:
             result = golden.run(kernel.kernel, {**arguments, **kernel.constants, **kernel.scalars})
             for stage, name in {**kernel.observed, **kernel.outputs}.items():
                 found[name] = result[stage].reshape(self.graph.tensors[name].shape)
+            values.update({name: found[name] for name in kernel.outputs.values()})
             for name, (source, table) in kernel.derived.items():
                 found[name] = _derive(values[self.source(source)], table).reshape(self.graph.tensors[name].shape)
-            values.update({name: found[name] for name in kernel.outputs.values()})
             values.update(
                 {name: np.asarray(force[name]) for name in kernel.outputs.values() if force and name in force}
             )
@@ -153,6 +156,7 @@ class _Driver:
         with self.stage("relay_to_tir"):
             views = {node.outputs[0]: node.inputs[0] for node in graph.nodes if node.op in VIEWS}
             kernels = [lower(node, graph, self.rounding) for node in graph.nodes if node.op not in VIEWS]
+            derive_folded(graph, views, kernels, self.rounding)
         with self.stage("adapt_and_order"):
             for line in mac_summary(graph):
                 mac_log.info(line)
