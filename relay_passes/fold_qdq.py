@@ -79,6 +79,8 @@ def _linear(draft: Draft, inner: Draft, uses: list[Use]) -> bool:
 
 
 def _channel_axis(inner: Draft) -> int:
+    if inner.op == "ConvTranspose":
+        return 1
     if inner.op == "Conv" or inner.attrs.get("transB"):
         return 0
     operand = inner.inputs[1].operand
@@ -117,6 +119,7 @@ FOLDS: dict[str, tuple[str, Callable[[Draft, Draft, list[Use]], bool]]] = {
     "GlobalAveragePool": ("QLinearGlobalAveragePool", _all_per_tensor),
     "Sigmoid": ("QLinearSigmoid", _one_onnx_node),
     "LeakyRelu": ("QLinearLeakyRelu", _one_onnx_node),
+    "ConvTranspose": ("QLinearConvTranspose", _linear),
     "Conv": ("QLinearConv", _linear),
     "MatMul": ("QLinearMatMul", _linear),
     "Gemm": ("QGemm", _linear),

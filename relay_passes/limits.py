@@ -55,9 +55,9 @@ def _recognised(graph: Graph) -> Graph:
 
 
 def _no_kernel(node: Node) -> UserError | None:
-    from epu.lowering.table import LOWERINGS, VIEWS
+    from epu.lowering.table import EXPANDED, LOWERINGS, VIEWS
 
-    if node.op in LOWERINGS or node.op in VIEWS:
+    if node.op in LOWERINGS or node.op in VIEWS | EXPANDED:
         return None
     return UnsupportedNode(
         f"ONNX node '{node.name}' ({node.op}): the EPU must have a kernel for the operator, found none. "

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from epu.relay_passes.draft import Draft, Use, refuse
-from epu.relay_passes.linear import CONVS, Linear, find_linear
+from epu.relay_passes.linear import CONV_TRANSPOSE, CONVS, Linear, find_linear
 from epu.relay_passes.linear_types import alpha_of, check_product_scale, float_bias, int_bias, operand_types, out_type
 from epu.relay_passes.relay_view import Const, Operand, Step, same_node, same_onnx_node
 
@@ -33,7 +33,8 @@ def linear_draft(step: Step) -> Draft | None:
 
 def _conv(found: Linear) -> Draft:
     core, attrs = found.core, found.core.attrs
-    if (attrs.data_layout, attrs.kernel_layout) != ("NCHW", "OIHW"):
+    turned = core.op == CONV_TRANSPOSE
+    if (attrs.data_layout, attrs.kernel_layout) != ("NCHW", "IOHW" if turned else "OIHW"):
         layout = f"{attrs.data_layout}/{attrs.kernel_layout}"
         raise refuse(
             found.root, "the layout must be NCHW/OIHW", layout, "Convert it with relay.transform.ConvertLayout"
@@ -46,9 +47,11 @@ def _conv(found: Linear) -> Draft:
         "group": group,
         "kernel_shape": tuple(core.args[1].shape[2:]),
     }
+    if turned:
+        settings["output_padding"] = _ints(attrs.output_padding)
     if not found.is_quantized:
         uses = [Use(core.args[0]), Use(core.args[1]), *float_bias(found)]
-        return Draft("Conv", found.root, uses, settings, members=found.members)
+        return Draft("ConvTranspose" if turned else "Conv", found.root, uses, settings, members=found.members)
     data, weight = operand_types(found, 0)
     check_product_scale(found, data, weight)
     uses = [Use(core.args[0], data), Use(core.args[1], weight), *int_bias(found, data, weight)]

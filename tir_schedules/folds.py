@@ -51,7 +51,7 @@ def _fold(
 
     program(stage, total, known)
     params = [Param("X", "input", (s.rows, s.length), s.dtype), *(Param(scalar, "scalar") for scalar in scalars)]
-    params.append(Param("Y", "output", (s.rows,), "int32"))
+    params.append(Param("Y", "output", (s.rows,), str(tensors["Y"].dtype)))
     return Kernel(
         "fold",
         (name, s),

@@ -133,15 +133,14 @@ class MeanShape:
     dtype: str  # of the input: int32 (fixed point), int8 or uint8
     requantised: str = ""  # type of a requantised result
     rounding: str = "exact"
-    total: bool = False  # the sum itself
 
 
 def mean(s: MeanShape) -> Kernel:
-    """Fixed: int32 → int32 (docs/arithmetic.md, ReduceMean, ReduceSum). ``requantised``: sum less ``offset`` → int8 or uint8."""
+    """Fixed: int32 → int32 (docs/arithmetic.md, ReduceMean). ``requantised``: sum less ``offset`` → int8 or uint8."""
     x = te.placeholder((s.rows, s.length), s.dtype, name="X")
     axis = te.reduce_axis((0, s.length), "n")
     total = te.compute((s.rows,), lambda m: te.sum(x[m, axis].astype("int64"), axis=axis), name="total")
-    power = s.total or s.length & (s.length - 1) == 0
+    power = s.length & (s.length - 1) == 0
     names = ("offset", "factor", "shift", "zero_point") if s.requantised else ("first", "factor", "shift")
     names = ("first",) if power and not s.requantised else names
     scalars = {name: te.var(name, "int64") for name in names}
@@ -179,22 +178,3 @@ def mean_tiling(s: MeanShape, machine: Machine, budget: int) -> Tiling:
     row = divisor(s.rows, machine.rows)
     col = divisor(s.rows // row, machine.cols)
     return {"m": Cut(s.rows // (row * col), row, col), "n": Cut(s.length // local, local=local)}
-
-
-def extreme(rows: int, length: int, dtype: str, op: str) -> Kernel:
-    """Largest ("max") or smallest ("min") of each row."""
-    x = te.placeholder((rows, length), dtype, name="X")
-    axis = te.reduce_axis((0, length), "n")
-    fold = te.max if op == "max" else te.min
-    y = te.compute((rows,), lambda m: fold(x[m, axis], axis=axis), name="Y")
-    shape = MeanShape(rows, length, dtype)
-    return Kernel(
-        "extreme",
-        ("extreme", op, shape),
-        (Param("X", "input", (rows, length), dtype), Param("Y", "output", (rows,), dtype)),
-        {"X": x, "Y": y},
-        {"X": ("m", "n"), "Y": ("m",)},
-        ("Y",),
-        lambda machine, budget: mean_tiling(shape, machine, budget),
-        reduced={"Y": ("n",)},
-    )

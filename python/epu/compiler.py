@@ -25,6 +25,7 @@ from epu.passes.assign_fraction_bits import assign_fraction_bits
 from epu.passes.assign_ranges import assign_ranges
 from epu.passes.check_limits import check_limits
 from epu.passes.drop_empty import drop_empty
+from epu.passes.expand_conv_transpose import expand_conv_transpose
 from epu.passes.fold_constants import fold_constants
 from epu.passes.name_folded_tensors import name_folded_tensors
 from epu.passes.recognise_layer_norm import recognise_layer_norm
@@ -67,6 +68,7 @@ PASSES: tuple[Pass, ...] = (
     requantise_concats,
     reduce_last_axes,
     check_limits,
+    expand_conv_transpose,
 )  # the order of compilation
 
 

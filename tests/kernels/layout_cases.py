@@ -184,6 +184,53 @@ def pool(draw: Draw, op: str) -> Found:
     return c.graph(op, kernel_shape=kernel, ceil_mode=int(ceil), **seen.attrs, **more), c.inputs
 
 
+def zero_stuff(draw: Draw) -> Found:
+    c, shape = case(draw), tuple(draw(st.sampled_from((1, 2, 3, 5))) for _ in range(4))
+    strides = tuple(draw(st.sampled_from((1, 2, 3))) for _ in range(2))
+    kind = variable(draw, c, "x", shape)
+    c.result((*shape[:2], *((n - 1) * s + 1 for n, s in zip(shape[2:], strides))), kind)
+    return c.graph("ZeroStuff", strides=strides, value=kind.zero_point[0]), c.inputs
+
+
+def int8_conv_transpose(draw: Draw) -> Found:
+    """Any form, and the simple one of a kernel as large as the stride."""
+    c = case(draw)
+    kernel = strides = (2, 2)
+    dilations, pads, extra, groups = (1, 1), (0,) * 4, (0, 0), 1
+    if draw(flag):
+        kernel, strides, dilations = (draw(st.tuples(st.integers(1, most), st.integers(1, most))) for most in (3, 3, 2))
+        reach = [d * (k - 1) for k, d in zip(kernel, dilations)]
+        pads = tuple(draw(st.integers(0, most)) for most in (*reach, *reach))
+        extra = tuple(draw(st.integers(0, s - 1)) for s in strides)
+        groups = draw(st.sampled_from((1, 2)))
+    plane = [draw(st.sampled_from((3, 4, 5))) for _ in kernel]
+    out = [
+        (n - 1) * s + d * (k - 1) + 1 - before - after + more
+        for n, s, d, k, before, after, more in zip(plane, strides, dilations, kernel, pads, pads[2:], extra)
+    ]
+    channels, filters, batch = (draw(st.sampled_from(each)) for each in ((1, 3, 8), (1, 2, 5), (1, 2)))
+    channels *= groups
+    x = variable(draw, c, "x", (batch, channels, *plane))
+    w = c.quantized("w", (channels, filters, *kernel), constant=True, axis=1 if draw(flag) else None)
+    if draw(flag):
+        c.bias(filters * groups)
+    c.result((batch, filters * groups, *out), output_kind(draw, x.scale[0] * w.scale[0] * 150))
+    attrs = {"strides": strides, "pads": pads, "dilations": dilations, "output_padding": extra, "group": groups}
+    return c.graph("QLinearConvTranspose", **attrs), c.inputs
+
+
+def fixed_conv_transpose(draw: Draw) -> Found:
+    c, kernel = case(draw), tuple(draw(st.sampled_from((1, 2, 3))) for _ in range(2))
+    batch, channels, height, width, filters = (draw(st.sampled_from((1, 2, 5))) for _ in range(5))
+    limit = draw(size)
+    c.real("x", (batch, channels, height, width), limit)
+    c.real("w", (channels, filters, *kernel), 2.0, constant=True)
+    if draw(flag):
+        c.real("b", (filters,), 1.0, constant=True)
+    c.result((batch, filters, height * kernel[0], width * kernel[1]), size=limit * 2 * channels + 1)
+    return c.graph("ConvTranspose", strides=kernel), c.inputs
+
+
 LAYOUT: dict[str, tuple[Callable[[Any], Found], ...]] = {
     "Concat": (lambda draw: concat(draw, "Concat"),),
     "QLinearConcat": (lambda draw: concat(draw, "QLinearConcat"),),
@@ -194,6 +241,9 @@ LAYOUT: dict[str, tuple[Callable[[Any], Found], ...]] = {
     "Pad": (pad,),
     "DepthToSpace": (depth_to_space,),
     "SpaceToDepth": (space_to_depth,),
+    "ZeroStuff": (zero_stuff,),
+    "QLinearConvTranspose": (int8_conv_transpose,),
+    "ConvTranspose": (fixed_conv_transpose,),
     "Resize": (resize_nearest,),
     "Rescale": (rescale,),
     "ReduceSum": (lambda draw: reduction(draw, "ReduceSum"),),

@@ -132,26 +132,6 @@ def lower_mean(node: Node, graph: Graph, rounding: str) -> Lowered:
     return Lowered(node, mean(shape), {"X": x.name}, {"Y": y.name}, {}, scalars, splits=splits)
 
 
-def lower_reduce_sum(node: Node, graph: Graph, rounding: str) -> Lowered:
-    from epu.tir_schedules.movement import MeanShape, mean
-
-    x, y = operand(node, graph, 0), result(node, graph)
-    shape = MeanShape(*reduced_rows(node, graph), "int32", total=True)
-    splits = by_fields(shape, {"m": "rows"}, mean)
-    scalars = {"first": frac(x) - frac(y)}
-    return Lowered(node, mean(shape), {"X": x.name}, {"Y": y.name}, {}, scalars, splits=splits)
-
-
-def lower_extreme(node: Node, graph: Graph, rounding: str) -> Lowered:
-    """ReduceMax, ReduceMin."""
-    from epu.tir_schedules.movement import extreme
-
-    x, (rows, count) = operand(node, graph, 0), reduced_rows(node, graph)
-    op = "max" if node.op == "ReduceMax" else "min"
-    kernel, splits = by_rows(rows, lambda part: extreme(part, count, dtype_of(x), op))
-    return Lowered(node, kernel, {"X": x.name}, {"Y": node.outputs[0]}, splits=splits)
-
-
 def lower_transpose(node: Node, graph: Graph, rounding: str) -> Lowered:
     x = operand(node, graph, 0)
     rank = len(x.shape)

@@ -14,6 +14,8 @@ Lowering = Callable[[Node, Graph, str], Lowered]
 
 VIEWS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout"})
 
+EXPANDED = frozenset({"ConvTranspose", "QLinearConvTranspose"})  # by passes into operators that have kernels
+
 LOWERINGS: dict[str, Lowering] = {
     "QLinearMatMul": linear.lower_matmul,
     "QGemm": linear.lower_gemm,
@@ -62,6 +64,7 @@ LOWERINGS: dict[str, Lowering] = {
     "Pad": moves.lower_pad,
     "DepthToSpace": moves.lower_depth_to_space,
     "SpaceToDepth": moves.lower_space_to_depth,
+    "ZeroStuff": moves.lower_zero_stuff,
     "Resize": moves.lower_resize,
 }
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from epu.operators import (
     activation,
     binary,
+    conv_transpose,
     element_functions,
     layer_norm,
     layout,
@@ -34,7 +35,7 @@ FILES = (
     *(qlinear_conv, qlinear_matmul, qlinear_add, qlinear_mul, qlinear_tables, quantized_unary),
     *(matmul, quantize, binary, sqrt, activation, smooth_functions, reduce_mean, pooling, softmax, layer_norm, layout),
     *(reductions, softmax_parts, element_functions),
-    *(selection, resize),
+    *(conv_transpose, selection, resize),
 )
 
 

@@ -6,6 +6,7 @@ from epu.passes.assign_fraction_bits import assign_fraction_bits
 from epu.passes.assign_ranges import assign_ranges
 from epu.passes.check_limits import check_limits
 from epu.passes.drop_empty import drop_empty
+from epu.passes.expand_conv_transpose import expand_conv_transpose
 from epu.passes.fold_constants import fold_constants
 from epu.passes.recognise_layer_norm import recognise_layer_norm
 from epu.passes.recognise_softmax import recognise_softmax
@@ -19,6 +20,7 @@ __all__ = [
     "assign_ranges",
     "check_limits",
     "drop_empty",
+    "expand_conv_transpose",
     "fold_constants",
     "recognise_layer_norm",
     "recognise_softmax",
