@@ -182,6 +182,20 @@ def test_the_furthest_use_decides() -> None:
     assert not [each for each in moves(plan, job) if each[2] in "bc"]
 
 
+def test_a_tensor_is_copied_out_once() -> None:
+    """a makes room twice; its external copy stays good."""
+    job = Job()
+    job.add("x", 10, at_home=True)
+    job.task(("x",), (job.add("a", 101),))
+    job.task(("x",), (job.add("b", 310),))
+    job.task(("a",), (job.add("c", 20),))
+    job.task(("c",), (job.add("d", 311),))
+    job.task(("a", "c"), (job.add("y", 30),))
+    job.outputs, job.home["y"] = frozenset("y"), job.external(30)
+    found = [each for each in moves(job.carry_out(64 + 320), job) if each[2] == "a"]
+    assert found == [(1, "out", "a"), (2, "in", "a"), (4, "in", "a")]
+
+
 def test_an_input_is_dropped_and_read_again_without_a_copy() -> None:
     job = Job()
     job.add("x", 300, at_home=True)
