@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import erf
 from typing import Any
 
 import numpy as np
@@ -96,6 +97,29 @@ CASES = [
     Case("Clip", lambda x, low, high: np.clip(x, low, high), normal((9, 99)), [np.float32(-1.5), np.float32(6)]),
     Case("HardSigmoid", lambda x: np.clip(x / 6 + 0.5, 0, 1), normal((9, 99)), attrs={"alpha": 1 / 6, "beta": 0.5}),
     Case("Sigmoid", lambda x: 1 / (1 + np.exp(-x)), normal((9, 999))),
+    Case("Erf", np.vectorize(erf), normal((9, 999))),
+    Case("Tanh", np.tanh, normal((9, 999))),
+    Case("Exp", np.exp, normal((9, 999))),
+    Case("Softplus", lambda x: np.log1p(np.exp(x)), normal((9, 999))),
+    Case("Elu", lambda x: np.where(x > 0, x, 0.7 * np.expm1(x)), normal((9, 999)), attrs={"alpha": 0.7}),
+    Case("Neg", np.negative, normal((9, 99))),
+    Case("Abs", np.abs, normal((9, 99))),
+    Case("Max", np.maximum, normal((4, 50, 30), (50, 1))),
+    Case("Min", np.minimum, normal((4, 50, 30)), [np.float32([1e-5])]),
+    Case("Reciprocal", np.reciprocal, positive((40, 500), low=0.1)),
+    Case("Log", np.log, positive((40, 500))),
+    Case("Pow", np.power, normal((4, 50, 30)), [np.float32(3)]),
+    Case("Pow", np.power, normal((4, 50, 30)), [np.float32(4)]),
+    Case("LeakyRelu", lambda x: np.where(x < 0, 0.1 * x, x), normal((9, 99)), attrs={"alpha": 0.1}),
+    Case(
+        "PRelu", lambda x, s: np.where(x < 0, s * x, x), normal((9, 99)), [np.linspace(-0.5, 1, 99, dtype=np.float32)]
+    ),
+    Case("HardSwish", lambda x: x * np.clip(x / 6 + 0.5, 0, 1), normal((9, 999))),
+    Case("MatMul", np.matmul, normal((2, 8, 61, 32), (2, 8, 32, 61))),
+    Case("MatMul", np.matmul, normal((7, 3, 96)), [np.random.default_rng(4).normal(size=(96, 10)).astype(np.float32)]),
+    Case("Gemm", lambda a, b, c: a @ b.T + c, normal((7, 96), (10, 96)), [GAMMA[:10]], {"transB": 1}),
+    Case("ReduceL2", lambda x: np.sqrt((x * x).sum(-1)), normal((90, 210)), attrs={"axes": [-1], "keepdims": 0}),
+    Case("ReduceMax", lambda x: x.max(-1), normal((90, 210)), attrs={"axes": [-1], "keepdims": 0}),
     Case("GlobalAveragePool", lambda x: x.mean((2, 3), keepdims=True), normal((3, 90, 7, 5))),
     Case("AveragePool", lambda x: windows(x).mean((-1, -2)), normal((3, 9, 8, 7)), attrs=POOL),
     Case("MaxPool", lambda x: windows(x).max((-1, -2)), normal((3, 9, 8, 7)), attrs=POOL),

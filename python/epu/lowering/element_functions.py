@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-
 from epu.constants import fixed_constant, multiplier
 from epu.elementary import RECIPROCAL_SEED, ROOT_SEED
 from epu.graph import Graph, Node
@@ -90,8 +89,11 @@ def lower_hard_swish(node: Node, graph: Graph, rounding: str) -> Lowered:
     scalars["out_shift"] = frac(x) + GATE_FRAC - frac(result(node, graph))
 
     def program(p: Any) -> None:
-        line = lambda *at: mulr(p["X"](*at), p["slope"], p["shift"]) + p["offset"]  # noqa: E731
-        gate = p.stage("gate", lambda *at: tir.min(tir.max(line(*at), i64(0)), p["one"]).astype("int32"))
+        def gated(*at: Any) -> Any:
+            line = mulr(p["X"](*at), p["slope"], p["shift"]) + p["offset"]
+            return tir.min(tir.max(line, i64(0)), p["one"]).astype("int32")
+
+        gate = p.stage("gate", gated)
         p.stage("Y", lambda *at: sat(mulr(p["X"](*at), gate(*at), p["out_shift"]), "int32"))
 
     return build_staged(node, graph, "hard_swish", {"X": x}, program, scalars)
@@ -191,10 +193,10 @@ def lower_log(node: Node, graph: Graph, rounding: str) -> Lowered:
     scalars |= {"out_shift": table.frac - frac(y), "frac": frac(x), "ln_2": LN_2, "ln_2_shift": LN_2_BITS - frac(y)}
 
     def program(p: Any) -> None:
-        safe = lambda *at: tir.max(i64(p["X"](*at)), i64(1))  # noqa: E731
-        length = p.stage("bits", lambda *at: (i64(64) - clz(safe(*at))).astype("uint8"))
+        safe = p.stage("safe", lambda *at: tir.max(p["X"](*at), tir.const(1, "int32")))
+        length = p.stage("bits", lambda *at: (i64(64) - clz(i64(safe(*at)))).astype("uint8"))
         mantissa = p.stage(
-            "mantissa", lambda *at: (safe(*at) << (i64(MANTISSA_BITS) - i64(length(*at)))).astype("int32")
+            "mantissa", lambda *at: (i64(safe(*at)) << (i64(MANTISSA_BITS) - i64(length(*at)))).astype("int32")
         )
         part = polynomial(p, mantissa, PLACE_BITS, DEGREE)
         whole = p.stage("whole", lambda *at: mulr(i64(length(*at)) - p["frac"], p["ln_2"], p["ln_2_shift"]))

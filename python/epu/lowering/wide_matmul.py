@@ -60,9 +60,7 @@ def _lowered(node: Node, graph: Graph, shape: WideShape, a: Tensor, b: Tensor) -
     shape = replace(shape, **dict(zip(("a_role", "b_role"), roles)))  # type: ignore[arg-type]
     inputs, constants = bind_arrays(graph, {"A": a.name, "B": b.name})
     scalars = {"product_shift": product_shift(node, graph), "out_shift": out_shift(node, graph)}
-    return Lowered(
-        node, wide_matmul(shape), inputs, {"Y": node.outputs[0]}, constants, scalars, splits=_splits(shape)
-    )
+    return Lowered(node, wide_matmul(shape), inputs, {"Y": node.outputs[0]}, constants, scalars, splits=_splits(shape))
 
 
 def _splits(shape: WideShape) -> Splits:

@@ -155,7 +155,9 @@ def check_exponent(node: Node, graph: Graph) -> str | None:
     if not is_constant(tensor):
         return f"the variable '{tensor.name}'"
     reals = constant_reals(tensor)
-    return None if len(reals) == 1 and reals[0] in (SQUARE, ROOT, *REPEATED) else f"{[float(each) for each in reals[:4]]}"
+    return (
+        None if len(reals) == 1 and reals[0] in (SQUARE, ROOT, *REPEATED) else f"{[float(each) for each in reals[:4]]}"
+    )
 
 
 def check_constant_divisor(node: Node, graph: Graph) -> str | None:

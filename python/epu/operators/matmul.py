@@ -80,7 +80,6 @@ def matmul_intervals(node: Node, graph: Graph) -> dict[str, Interval]:
     return {node.outputs[0]: (low + offset[0], high + offset[1])}
 
 
-
 def check_depth(node: Node, graph: Graph) -> str | None:
     found = depth(node, graph)
     return None if 0 < found <= LONGEST_SUM else str(found)

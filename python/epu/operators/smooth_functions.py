@@ -59,9 +59,9 @@ GELU, GELU_TANH = (Smooth(tail, (0, 6.8), EVEN, ramp=True) for tail in (gelu_tai
 
 
 def exponential(node: Node, graph: Graph) -> Smooth:
-    """Between where the result vanishes and where it leaves the output's format."""
-    out = frac(output_tensor(node, graph))
-    return Smooth(reals.exp, (-(out + 2) * LN_2, (31 - out) * LN_2))
+    """From where the result vanishes to the first input whose result leaves the output's format."""
+    out, unit = frac(output_tensor(node, graph)), min(2.0 ** -frac(required(node, graph, 0)), 1.0)
+    return Smooth(reals.exp, (-(out + 2) * LN_2, (31 - out) * LN_2 + unit))
 
 
 def elu(node: Node, graph: Graph) -> Smooth:

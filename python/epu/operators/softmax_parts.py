@@ -8,7 +8,18 @@ import numpy as np
 from epu.elementary import exp_negative, normalise_sum
 from epu.graph import Graph, Node
 from epu.lanes import mulr, saturate
-from epu.operators.row import FLOAT_TENSORS, Array, Interval, Operator, Values, frac, output_tensor, required, spread, value
+from epu.operators.row import (
+    FLOAT_TENSORS,
+    Array,
+    Interval,
+    Operator,
+    Values,
+    frac,
+    output_tensor,
+    required,
+    spread,
+    value,
+)
 from epu.operators.softmax import EXPONENT_LIMIT, softmax_intervals
 
 EXPONENTIAL_FRAC = 30

@@ -33,7 +33,12 @@ def parts(node: Node, graph: Graph) -> list[Node]:
     """The five nodes; their tensors join the graph."""
     x, y = node.inputs[0], node.outputs[0]
     shape = graph.tensors[x].shape
-    for name, of in (("max", (*shape[:-1], 1)), ("exp", shape), ("bits", (*shape[:-1], 1)), ("factor", (*shape[:-1], 1))):
+    for name, of in (
+        ("max", (*shape[:-1], 1)),
+        ("exp", shape),
+        ("bits", (*shape[:-1], 1)),
+        ("factor", (*shape[:-1], 1)),
+    ):
         graph.tensors[f"{y}:{name}"] = Tensor(f"{y}:{name}", of, Float())
     top, exp, bits, factor = (f"{y}:{name}" for name in ("max", "exp", "bits", "factor"))
     return [
