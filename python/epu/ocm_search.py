@@ -6,6 +6,7 @@ others lie in OCM whole. All cuts are ranked by their transfers, the best few ar
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -31,8 +32,8 @@ Schedule = Callable[[Lowered, "Kernel"], "KernelCode"]
 MOST_CUTS = 20_000  # looked at
 SLACK = 1.5  # of the fewest cycles by transfers: cuts within it are looked at closer
 OF_EACH_COUNT = 2  # of these, for each number of parts
-LIGHT = 8_000  # cycles of a kernel that is not worth a long search
-SCHEDULED, SCHEDULED_LIGHT = 12, 3  # counted exactly
+SCHEDULED = 12  # counted exactly; of a kernel not worth it, or slow to emit, FEW
+FEW, LIGHT, LONG = 3, 8_000, 400  # cuts, cycles, instructions
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ class OcmSearch:
         self.lowered, self.kernel, self.machine, self.schedule = lowered, lowered.kernel, machine, schedule
         self.capacity = usable(machine.ocm_bytes)
         self.splits = lowered.splits or Splits({}, lambda ranges: (), lambda shape: lowered.kernel)
-        self.compute = code_cycles(code, machine)
+        self.compute, self.instructions = code_cycles(code, machine), len(code.instructions)
         self.burst_cycles = cache(machine.ext_cycles)
 
     def run(self) -> tuple[Cut, dict[Hashable, KernelCode]]:
@@ -96,7 +97,7 @@ class OcmSearch:
         near = [cut for cut in cuts if cut.cycles <= limit]
         near.sort(key=lambda cut: (self.uneven(cut), cut.count, cut.cycles, self.strided(cut)))
         best = [cut for _, same in groupby(near, key=lambda cut: cut.count) for cut in list(same)[:OF_EACH_COUNT]]
-        return best[: SCHEDULED if self.compute > LIGHT else SCHEDULED_LIGHT]
+        return best[: SCHEDULED if self.compute > LIGHT and self.instructions < LONG else FEW]
 
     def uneven(self, cut: Cut) -> bool:
         return any(self.splits.axes[axis] % size for axis, size in cut.sizes.items())
@@ -188,13 +189,16 @@ class OcmSearch:
     def scheduled(self, cut: Cut) -> tuple[Cut, dict[Hashable, KernelCode]]:
         """The cut with its cycles by the parts' instructions, and the instructions by the parts' shape."""
         codes: dict[Hashable, KernelCode] = {}
-        compute = 0
-        for ranges in part_ranges(self.splits, cut.sizes):
-            shape = self.splits.shape(ranges)
-            if shape not in codes:
-                codes[shape] = self.schedule(self.lowered, self.splits.build(shape))
-            compute += code_cycles(codes[shape], self.machine)
-        return cut.beside(compute), codes
+        shapes = Counter(self.splits.shape(ranges) for ranges in part_ranges(self.splits, cut.sizes))
+        for shape in shapes:
+            codes[shape] = self.schedule(self.lowered, self.splits.build(shape))
+        scratch = max(code.scratch_bytes for code in codes.values())
+        assert scratch <= self.scratch(cut.sizes), (
+            f"kernel {self.kernel.family} has OCM scratch beside its padded stages"
+        )
+        return cut.beside(
+            sum(code_cycles(codes[shape], self.machine) * count for shape, count in shapes.items())
+        ), codes
 
     def too_small(self) -> CapacityError:
         node, ones = self.lowered.node, dict.fromkeys(self.splits.axes, 1)
