@@ -184,6 +184,15 @@ def pool(draw: Draw, op: str) -> Found:
     return c.graph(op, kernel_shape=kernel, ceil_mode=int(ceil), **seen.attrs, **more), c.inputs
 
 
+def table(draw: Draw, op: str) -> Found:
+    c, shape = case(draw), shape_of(draw)
+    x = variable(draw, c, "x", shape)
+    c.result(shape, output_kind(draw, 1 / 250 if op == "QLinearSigmoid" else x.scale[0]))
+    return c.graph(
+        op, **({} if op == "QLinearSigmoid" else {"alpha": draw(st.sampled_from((0.01, 0.3, 2.0)))})
+    ), c.inputs
+
+
 def zero_stuff(draw: Draw) -> Found:
     c, shape = case(draw), tuple(draw(st.sampled_from((1, 2, 3, 5))) for _ in range(4))
     strides = tuple(draw(st.sampled_from((1, 2, 3))) for _ in range(2))
@@ -241,6 +250,8 @@ LAYOUT: dict[str, tuple[Callable[[Any], Found], ...]] = {
     "Pad": (pad,),
     "DepthToSpace": (depth_to_space,),
     "SpaceToDepth": (space_to_depth,),
+    "QLinearSigmoid": (lambda draw: table(draw, "QLinearSigmoid"),),
+    "QLinearLeakyRelu": (lambda draw: table(draw, "QLinearLeakyRelu"),),
     "ZeroStuff": (zero_stuff,),
     "QLinearConvTranspose": (int8_conv_transpose,),
     "ConvTranspose": (fixed_conv_transpose,),

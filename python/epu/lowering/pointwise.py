@@ -18,6 +18,7 @@ from epu.lowering.split import elementwise_kernel
 from epu.operators.activation import bounds, raw_bound, slope
 from epu.operators.qlinear_add import add_constants
 from epu.operators.qlinear_matmul import combined_scale
+from epu.operators.qlinear_tables import TABLES
 from epu.operators.quantize import dequantize_multiplier, quantize_multiplier
 from epu.operators.quantized_unary import inner_table, table_of
 from epu.operators.row import frac, quantized
@@ -107,6 +108,11 @@ def table_kernel(node: Node, graph: Graph, table: Array) -> Lowered:
     inputs, constants = bind_arrays(graph, {"X": x.name})
     constants["T"] = ordered.astype(dtype_of(y))
     return Lowered(node, kernel, inputs, {"Y": node.outputs[0]}, constants, splits=splits)
+
+
+def lower_table(node: Node, graph: Graph, rounding: str) -> Lowered:
+    """QLinearSigmoid, QLinearLeakyRelu."""
+    return table_kernel(node, graph, TABLES[node.op](node, graph, rounding))
 
 
 def lower_quantized_unary(node: Node, graph: Graph, rounding: str) -> Lowered:

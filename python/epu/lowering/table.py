@@ -25,6 +25,8 @@ LOWERINGS: dict[str, Lowering] = {
     "QLinearAdd": pointwise.lower_qlinear_add,
     "QLinearMul": pointwise.lower_qlinear_mul,
     "QuantizedUnary": pointwise.lower_quantized_unary,
+    "QLinearSigmoid": pointwise.lower_table,
+    "QLinearLeakyRelu": pointwise.lower_table,
     "QuantizeLinear": pointwise.lower_quantize,
     "DequantizeLinear": pointwise.lower_dequantize,
     "Add": pointwise.lower_sum,

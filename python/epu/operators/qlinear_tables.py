@@ -76,9 +76,9 @@ def concat_reference(node: Node, graph: Graph, values: Values, rounding: str) ->
     return [np.concatenate(pieces, node.attrs["axis"])]
 
 
-def sigmoid_reference(node: Node, graph: Graph, values: Values, rounding: str) -> list[Array]:
+def sigmoid_table(node: Node, graph: Graph, rounding: str) -> Array:
     source, target = quantized(required(node, graph, 0)), quantized(output_tensor(node, graph))
-    return [look_up(exact_table(source, target, logistic), value(node, values, 0), source)]
+    return exact_table(source, target, logistic)
 
 
 def leaky_relu_table(node: Node, graph: Graph, rounding: str) -> Array:
@@ -89,14 +89,15 @@ def leaky_relu_table(node: Node, graph: Graph, rounding: str) -> Array:
     return exact_table(source, target, lambda x: x if x >= 0 else x * Fraction(float(alpha)))
 
 
-def leaky_relu_reference(node: Node, graph: Graph, values: Values, rounding: str) -> list[Array]:
+def table_reference(node: Node, graph: Graph, values: Values, rounding: str) -> list[Array]:
     source = quantized(required(node, graph, 0))
-    return [look_up(leaky_relu_table(node, graph, rounding), value(node, values, 0), source)]
+    return [look_up(TABLES[node.op](node, graph, rounding), value(node, values, 0), source)]
 
 
+TABLES = {"QLinearSigmoid": sigmoid_table, "QLinearLeakyRelu": leaky_relu_table}
 UNARY_LIMITS = (int8_inputs(0), INT8_OUTPUT, PER_TENSOR)
 ROWS = (
-    Operator("QLinearSigmoid", "table", UNARY_LIMITS, sigmoid_reference),
-    Operator("QLinearLeakyRelu", "table", UNARY_LIMITS, leaky_relu_reference),
+    Operator("QLinearSigmoid", "table", UNARY_LIMITS, table_reference),
+    Operator("QLinearLeakyRelu", "table", UNARY_LIMITS, table_reference),
     Operator("QLinearConcat", "moves", (INT8_OUTPUT, PER_TENSOR), concat_reference),
 )
