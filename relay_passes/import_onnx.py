@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from epu.relay_passes.onnx_elementwise import CONVERTERS as ELEMENTWISE
+from epu.relay_passes.onnx_functions import CONVERTERS as FUNCTIONS
 from epu.relay_passes.onnx_layout import CONVERTERS as LAYOUT
 from epu.relay_passes.onnx_linear import CONVERTERS as LINEAR
 from epu.relay_passes.onnx_node import OnnxNode, Shape, Value, constant
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 Names = dict[tuple[str, int], str]  # (node name, output index) -> ONNX tensor name, in ONNX order
 
-TABLES = (ELEMENTWISE, LAYOUT, LINEAR, POOLING, QUANTIZED)
+TABLES = (ELEMENTWISE, FUNCTIONS, LAYOUT, LINEAR, POOLING, QUANTIZED)
 CONVERTERS = {op: converter for table in TABLES for op, converter in table.items()}
 assert len(CONVERTERS) == sum(len(table) for table in TABLES), "an ONNX op has two converters"
 

@@ -12,6 +12,7 @@ from epu.relay_passes.draft import Draft, Use, const_array, quantized, refuse
 from epu.relay_passes.relay_view import Const, Operand, Step, same_onnx_node
 from epu.relay_passes.rows_linear import linear_draft
 from epu.relay_passes.rows_moves import MOVES
+from epu.relay_passes.rows_spelled import spelled
 from epu.simulator.errors import UnsupportedNode
 
 Row = Callable[[Step], "Draft | None"]
@@ -20,7 +21,7 @@ FLOAT_MAX = float(np.finfo(np.float32).max)
 
 def draft_of(step: Step) -> Draft:
     """Draft of the node that ends at ``step``; raises ``UnsupportedNode`` where no row takes it."""
-    for row in (linear_draft, *ROWS.get(step.op, ())):
+    for row in (linear_draft, spelled({"sum": _reduce_attributes}), *ROWS.get(step.op, ())):
         draft = row(step)
         if draft is not None:
             draft.members = draft.members or [step]
@@ -140,6 +141,13 @@ def _alpha(step: Step) -> dict[str, Any]:
     return {"alpha": float(step.attrs.alpha)}
 
 
+def _prelu(step: Step) -> Draft:
+    """Slopes along one axis, shaped to broadcast."""
+    slopes, axis = const_array(step, step.args[1], "slope"), _axis(step, step.attrs.axis)
+    shaped = slopes.reshape(-1, *(1,) * (len(step.shape) - 1 - axis))
+    return Draft("PRelu", step, [Use(step.args[0]), Use(step.args[1], data=shaped)], {}, None, [step])
+
+
 # --- reductions and normalisation
 
 
@@ -231,6 +239,7 @@ ROWS: dict[str, tuple[Row, ...]] = {
     **{name: (_simple(op, _reduce_attributes),) for name, op in EXTREMES.items()},
     "power": (_power,),
     "nn.relu": (_relu,),
+    "nn.prelu": (_prelu,),
     "nn.leaky_relu": (_float_only("LeakyRelu", _alpha),),
     "clip": (_hard_sigmoid, _float_only("Clip", _clip_attributes)),
     "nn.softmax": (_float_only("Softmax", _softmax_axis),),

@@ -147,23 +147,44 @@ class _Builder:
     def _node(self, draft: Draft) -> None:
         name = self.names[draft]
         inputs = [self._input(use, draft) for use in draft.inputs]
-        output = self._add(Tensor(self._output_name(draft), draft.root.shape, self._out_type(draft)))
+        output = self._add(
+            Tensor(self._output_name(draft), draft.root.shape, self._out_type(draft), range_source=self._source(draft))
+        )
         self.made[draft.root] = output
-        self.graph.nodes.append(Node(name, draft.op, inputs, [output], dict(draft.attrs), self._covers(draft, output)))
+        covers, decodes = self._covers(draft, output), self._decodes(draft, output)
+        self.graph.nodes.append(Node(name, draft.op, inputs, [output], dict(draft.attrs), covers, decodes))
+
+    def _source(self, draft: Draft) -> str:
+        """Ranges of tensors within an ONNX node, which no calibration sees, follow from the operators ("op")."""
+        return "" if self._owns(draft) or not draft.root.span else "op"
+
+    def _owns(self, draft: Draft) -> bool:
+        return self.owners.get((draft.root.span, draft.root.output)) is draft
 
     def _output_name(self, draft: Draft) -> str:
         """The ONNX name where ``draft`` is the last call for that output of its node."""
         key = (draft.root.span, draft.root.output)
-        owner = self.owners.get(key) is draft
+        owner = self._owns(draft)
         return self.tensor_names.get(key, f"{key[0]}:{key[1]}") if owner and key[0] else f"{self.names[draft]}:0"
 
     def _covers(self, draft: Draft, output: str) -> list[tuple[str, str, tuple[str, ...]]]:
-        """The ONNX nodes a folded draft stands for, without those that stay in the graph for other readers."""
-        parts = [part for part in draft.covers if part.root is draft.root or part not in self.names]
-        spans = {part.root.span for part in parts}
-        if len(spans) < 2:
-            return []
+        """The ONNX nodes a folded draft stands for."""
+        parts = self._covered(draft)
         return [(part.root.span, part.op, (self._covered_tensor(part, draft, output),)) for part in parts]
+
+    def _covered(self, draft: Draft) -> list[Draft]:
+        """What it has swallowed, without what stays in the graph for other readers; nothing where all is one ONNX node."""
+        parts = [part for part in draft.covers if part.root is draft.root or part not in self.names]
+        return parts if len({part.root.span for part in parts}) > 1 else []
+
+    def _decodes(self, draft: Draft, output: str) -> dict[str, str]:
+        readers = [part for part in self._covered(draft) if part.op == "DequantizeLinear"]
+        sources = [(part, part.inputs[0].operand) for part in readers]
+        return {
+            self._covered_tensor(part, draft, output): self.made[source]
+            for part, source in sources
+            if source is not None and not isinstance(source, Const)
+        }
 
     def _covered_tensor(self, part: Draft, draft: Draft, output: str) -> str:
         return output if part.root is draft.root else self.tensor_names.get((part.root.span, 0), f"{part.root.span}:0")

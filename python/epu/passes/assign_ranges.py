@@ -67,7 +67,7 @@ def output_range(node: Node, tensor: Tensor, bound: Interval, tranges: Ranges) -
     maker = next((op for _, op, outputs in node.covers if tensor.name in outputs), node.op)
     if maker == "DequantizeLinear":
         return replace(tensor, range=bound, range_source=SCALE)
-    if tranges is None:
+    if tranges is None or tensor.range_source == OP:
         return replace(tensor, range=bound, range_source=OP)
     if tensor.name not in tranges:
         raise missing(tensor, f"made by ONNX node '{node.name}' ({node.op})")
