@@ -65,7 +65,8 @@ class Tensor:
 @dataclass
 class Node:
     """One operation. ``name`` is the ONNX node name; ``covers`` lists the ONNX nodes of a recognised group,
-    in order, each with the names of the tensors it produced (so that each stays observable)."""
+    in order, each with the names of the tensors it produced (so that each stays observable). ``decodes``: tensor of a
+    covered DequantizeLinear → the tensor whose codes it reads."""
 
     name: str
     op: str
@@ -73,6 +74,7 @@ class Node:
     outputs: list[str]
     attrs: dict[str, Any] = field(default_factory=dict)
     covers: list[tuple[str, str, tuple[str, ...]]] = field(default_factory=list)  # (node name, op, output tensors)
+    decodes: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass

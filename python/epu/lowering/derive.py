@@ -2,50 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from epu.graph import Graph
 from epu.lowering.lowered import Lowered, dtype_of
 from epu.operators.softmax import dequantize
-from epu.passes.name_folded_tensors import folded_tensors
+from epu.passes.name_folded_tensors import decoded_tensors, moved_tensors
+
+Views = Mapping[str, str]
 
 
-def derive_folded(graph: Graph, views: Mapping[str, str], kernels: list[Lowered], rounding: str) -> None:
-    """Add to ``derived`` of the kernels: float tensors covered by int8 moves, and int8 views that came from such a fold."""
+def derive_folded(graph: Graph, views: Views, kernels: Sequence[Lowered], rounding: str) -> None:
+    """Add to ``derived`` of the kernels: the float tensors of folded groups that are codes read as reals, and int8 views
+    that came from such a group.
+
+    What only reads codes shows those that its readers got; what moves them shows those that it made.
+    """
+    readers = _holders(views, [(kernel, kernel.inputs) for kernel in kernels])
+    makers = _holders(views, [(kernel, kernel.outputs) for kernel in kernels])
+    shown, made = {**makers, **readers}, {**readers, **makers}
     for node in graph.nodes:
-        for name, source in folded_tensors(node, graph).items():
-            _attach(name, source, graph, views, kernels, rounding)
-        for name in node.outputs:
-            if name in views and node.covers:
-                _attach(name, name, graph, views, kernels, rounding)
+        is_view = node.outputs[0] in views
+        for name, source in decoded_tensors(node, graph).items():
+            _attach(name, source, graph, shown.get(_root(views, source)), rounding)
+        for name, source in moved_tensors(node, graph).items():
+            _attach(name, source, graph, (shown if is_view else made).get(_root(views, source)), rounding)
+        if is_view and node.covers:
+            _attach(node.outputs[0], node.outputs[0], graph, shown.get(_root(views, node.outputs[0])), rounding)
 
 
-def _attach(
-    name: str, source: str, graph: Graph, views: Mapping[str, str], kernels: list[Lowered], rounding: str
-) -> None:
-    held = _holder(source, views, kernels)
-    if held is None:
+Holder = tuple[Lowered, str]  # a kernel, and its operand that has the codes
+
+
+def _holders(views: Views, operands: Sequence[tuple[Lowered, Mapping[str, str]]]) -> dict[str, Holder]:
+    """Tensor → the first kernel with an operand of the same bytes."""
+    found: dict[str, Holder] = {}
+    for kernel, names in operands:
+        for name in names.values():
+            found.setdefault(_root(views, name), (kernel, name))
+    return found
+
+
+def _attach(name: str, source: str, graph: Graph, holder: Holder | None, rounding: str) -> None:
+    if holder is None:
         return  # the codes are a graph input that no kernel reads
-    kernel, operand = held
+    kernel, operand = holder
     codes = np.arange(-128, 128) if dtype_of(graph.tensors[source]) == "int8" else np.arange(256)
     codes = codes.astype(np.int64)
     table = codes if name == source else dequantize(graph.tensors[source], graph.tensors[name], codes, rounding)
     kernel.derived[name] = (operand, table)
 
 
-def _holder(source: str, views: Mapping[str, str], kernels: list[Lowered]) -> tuple[Lowered, str] | None:
-    """A kernel with an operand of the same bytes, and that operand's name."""
-    wanted = _root(views, source)
-    for kernel in kernels:
-        for name in (*kernel.outputs.values(), *kernel.inputs.values()):
-            if _root(views, name) == wanted:
-                return kernel, name
-    return None
-
-
-def _root(views: Mapping[str, str], name: str) -> str:
+def _root(views: Views, name: str) -> str:
     while name in views:
         name = views[name]
     return name

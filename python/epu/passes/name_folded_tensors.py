@@ -1,5 +1,5 @@
-"""DQ → move → Q folded into one int8 move → the same, with the float tensors that it covers in the graph, so that each stays
-observable: they are the int8 codes, read as reals."""
+"""DQ → op → Q folded into one int8 operator → the same, with the float tensors that are int8 codes read as reals in the
+graph, so that each stays observable."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import replace
 from epu.fixed_formats import SCALE
 from epu.graph import Float, Graph, Node, Quantized, Tensor
 from epu.operators.row import quantized_interval
+from epu.passes.rewrite import is_per_tensor_byte
 
 OWN_TENSORS = frozenset(
     {"QuantizedUnary", "SoftmaxInt8", "LayerNormDecomposed"}
@@ -18,7 +19,7 @@ def name_folded_tensors(graph: Graph) -> Graph:
     """Covered tensors without entry → float tensors with the range of the codes."""
     named = dict(graph.tensors)
     for node in graph.nodes:
-        for name, source in folded_tensors(node, graph).items():
+        for name, source in {**decoded_tensors(node, graph), **moved_tensors(node, graph)}.items():
             kind = graph.tensors[source].type
             assert isinstance(kind, Quantized)
             named.setdefault(
@@ -27,16 +28,17 @@ def name_folded_tensors(graph: Graph) -> Graph:
     return replace(graph, tensors=named)
 
 
-def folded_tensors(node: Node, graph: Graph) -> dict[str, str]:
-    """Covered float tensor → the int8 tensor that holds its codes: the input for a DequantizeLinear, else the output."""
+def decoded_tensors(node: Node, graph: Graph) -> dict[str, str]:
+    """Tensor of a covered DequantizeLinear → the int8 tensor that it reads."""
+    return {name: source for name, source in node.decodes.items() if is_per_tensor_byte(graph, source)}
+
+
+def moved_tensors(node: Node, graph: Graph) -> dict[str, str]:
+    """Float tensor of a covered move → the int8 output, which holds its codes."""
     if node.op in OWN_TENSORS or len(node.outputs) != 1 or not _is_move(node, graph):
         return {}
-    found = {}
-    for _, op, tensors in node.covers:
-        for name in tensors:
-            if name not in node.outputs:
-                found[name] = node.inputs[0] if op == "DequantizeLinear" else node.outputs[0]
-    return found
+    moved = (name for _, op, tensors in node.covers if op == node.op for name in tensors)
+    return {name: node.outputs[0] for name in moved if name not in node.outputs}
 
 
 def _is_move(node: Node, graph: Graph) -> bool:
