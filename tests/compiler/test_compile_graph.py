@@ -168,16 +168,6 @@ def test_a_constant_that_the_output_cannot_hold() -> None:
         compile_graph(c.graph("Add"), SMALL)
 
 
-def test_a_mean_over_leading_axes() -> None:
-    c = Case(1)
-    c.real("x", (4, 8), 1.0)
-    c.result((8,))
-    with pytest.raises(
-        UnsupportedNode, match=r"ONNX node 'n' \(ReduceMean\): .*last axes, found axes \(0,\).*Transpose"
-    ):
-        compile_graph(c.graph("ReduceMean", axes=(0,), keepdims=0), SMALL)
-
-
 # ---- capacity
 
 

@@ -7,7 +7,7 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from epu.constants import ceil_log2, inverse
+from epu.constants import ceil_log2, integer_range, inverse
 from epu.graph import Graph, Node
 from epu.lanes import mulr, rshr, saturate
 from epu.operators.reduce_mean import mean, mean_constants, mean_intervals, mean_of_sum
@@ -35,8 +35,6 @@ from epu.operators.row import (
 )
 from epu.operators.windows import NO_AUTO_PAD, window_counts, windows
 
-LOWEST = -(1 << 31)
-
 
 def kernel_shape(node: Node) -> tuple[int, ...]:
     return ints_attribute(node, "kernel_shape", ())
@@ -47,9 +45,10 @@ def spatial_axes(node: Node, graph: Graph) -> tuple[int, ...]:
 
 
 def max_pool_reference(node: Node, graph: Graph, values: Values, rounding: str) -> list[Array]:
-    kernel, raw = kernel_shape(node), value(node, values, 0)
-    seen = windows(raw, node, kernel, fill=LOWEST)
-    return [seen.max(axis=tuple(range(-len(kernel), 0))).astype(values[node.inputs[0]].dtype)]
+    """Padding holds the type's lowest value, which a window of padding alone gives."""
+    kernel, raw, dtype = kernel_shape(node), value(node, values, 0), values[node.inputs[0]].dtype
+    seen = windows(raw, node, kernel, fill=integer_range(str(dtype))[0])
+    return [seen.max(axis=tuple(range(-len(kernel), 0))).astype(dtype)]
 
 
 def average_pool_reference(node: Node, graph: Graph, values: Values, rounding: str) -> list[Array]:
