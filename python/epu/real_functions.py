@@ -38,6 +38,11 @@ def log(x: Decimal) -> Decimal:
 
 
 @precise
+def sqrt(x: Decimal) -> Decimal:
+    return x.sqrt()
+
+
+@precise
 def logistic(x: Decimal) -> Decimal:
     return ONE / (ONE + (-x).exp())
 
@@ -77,8 +82,3 @@ def decimal(value: Fraction | float | int) -> Decimal:
     with localcontext() as context:
         context.prec = DECIMAL_DIGITS
         return Decimal(exact.numerator) / Decimal(exact.denominator)
-
-
-def on_fractions(function: Function) -> Callable[[Fraction], Fraction]:
-    """The function on exact rationals."""
-    return lambda x: Fraction(function(decimal(x)))

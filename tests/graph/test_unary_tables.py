@@ -14,7 +14,7 @@ from epu.passes import recognise_unary_tables
 from epu.reference import run_reference
 
 CODES = np.arange(-128, 128).astype(np.int8).reshape(16, 16)
-CONSTANTS = {"half": 0.5, "six": 6.0, "third": 0.33333}
+CONSTANTS = {"half": 0.5, "six": 6.0, "third": 0.33333, "three": 3.0}
 REGIONS = {
     "relu": ["Relu x -> y"],
     "clip": ["Clip x low high -> c", "Div c six -> y"],
@@ -22,6 +22,17 @@ REGIONS = {
     "hard_swish": ["HardSigmoid x -> s", "Mul x s -> y"],
     "line": ["Mul third x -> a", "Sub a half -> y"],
     "silu": ["Sigmoid x -> s", "Mul x s -> y"],
+    "erf gelu": ["Div x six -> a", "Erf a -> s", "Add s half -> c", "Mul x c -> y"],
+    "tanh": ["Tanh x -> y"],
+    "exp": ["Exp x -> s", "Mul s third -> y"],
+    "softplus": ["Softplus x -> y"],
+    "elu": ["Elu x -> y"],
+    "leaky_relu": ["LeakyRelu x -> y"],
+    "cube": ["Pow x three -> a", "Div a six -> y"],
+    "root": ["Abs x -> a", "Sqrt a -> y"],
+    "logarithm": ["Abs x -> a", "Add a half -> c", "Log c -> y"],
+    "reciprocal": ["Abs x -> a", "Add a half -> c", "Reciprocal c -> y"],
+    "extremes": ["Max x half -> a", "Min a six -> c", "Neg c -> y"],
 }
 
 
