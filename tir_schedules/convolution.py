@@ -39,6 +39,7 @@ class ConvShape:
     dtype: str = "int8"
     x_dtype: str = "int8"
     w_dtype: str = "int8"
+    observed: bool = False  # whether the sum before requantisation can be seen
 
     @property
     def padded(self) -> tuple[int, int]:
@@ -167,6 +168,7 @@ class _Builder:
             broadcast=lambda _: frozenset() if s.depthwise else frozenset({"W"}),
             gathers=frozenset({"patch"}),
             dots=frozenset({"acc"}),
+            observed=(self.stages[-2],) if s.observed else (),
             macs=s.macs,
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 
 from epu.simulator.instruction import Instruction
@@ -28,7 +29,7 @@ def emit(code: Code, machine: Machine) -> KernelCode:
     """
     emitter = _Emitter(code, machine)
     emitter.run(code.tree)
-    return KernelCode(tuple(emitter.code), tuple(emitter.taps), emitter.scratch_peak, emitter.lrm.peak)
+    return KernelCode(tuple(emitter.code), tuple(emitter.taps.values()), emitter.scratch_peak, emitter.lrm.peak)
 
 
 class _Emitter:
@@ -39,7 +40,8 @@ class _Emitter:
         self.lrm = LrmAllocator(machine.lrm_bytes)
         self.scratch = self.scratch_peak = 0
         self.code: list[Instruction] = []
-        self.taps: list[TapPoint] = []
+        self.taps: dict[TapPoint, TapPoint] = {}  # by all but the pc: of a sum's steps the last counts
+        self.tapped: dict[Key, str] = {}  # stage of each observed buffer
         self.known: dict[int, list[tuple[tree.Tree, list[Key], list[Key]]]] = {}  # lifetimes by node
 
     def run(self, node: tree.Tree) -> None:
@@ -88,7 +90,9 @@ class _Emitter:
         self.places.base[nest.target.buffer] = self.places.constants(nest.target.indices)
         self.code += self.instructions(nest)
         if nest.tap:
-            self.taps.append(self.tap(nest))
+            self.tapped[nest.target.buffer] = nest.tap
+        if nest.target.buffer in self.tapped:
+            self.record(self.tap(nest, self.tapped[nest.target.buffer]))
 
     def instructions(self, nest: Nest) -> list[Instruction]:
         """Which kind of nest: a padded copy, a move, a sum of products, a fold, an expression."""
@@ -104,7 +108,12 @@ class _Emitter:
             return [product(nest, places)]
         return (fold if nest.fold else compute)(nest, places, self.lrm)
 
-    def tap(self, nest: Nest) -> TapPoint:
+    def record(self, point: TapPoint) -> None:
+        key = replace(point, pc=0)
+        self.taps.pop(key, None)
+        self.taps[key] = point
+
+    def tap(self, nest: Nest, stage: str) -> TapPoint:
         """Where the elements just written belong in the stage's tensor."""
         places, grid, kept = self.places, self.places.grid(nest), variables(nest.target)
         steps = row_major(places.buffers[nest.target.buffer].shape, 1)
@@ -116,4 +125,4 @@ class _Emitter:
         )
         operand = places.lrm_value(nest.target, nest).over(loops)
         local = tuple(strides.get(loop.var, 0) for loop in loops)
-        return TapPoint(nest.tap, len(self.code) - 1, grid, extents(loops), operand, offset, rows, cols, local)
+        return TapPoint(stage, len(self.code) - 1, grid, extents(loops), operand, offset, rows, cols, local)

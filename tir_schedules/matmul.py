@@ -26,6 +26,7 @@ class MatmulShape:
     a_dtype: str = "int8"
     b_dtype: str = "int8"
     dtype: str = "int8"
+    observed: bool = False  # whether the sum before requantisation can be seen
 
     @property
     def product(self) -> Product:
@@ -88,5 +89,6 @@ def matmul(shape: MatmulShape) -> Kernel:
         reduced={"acc": ("k",)},
         broadcast=lambda tiling: frozenset({on_bus(tiling)}),
         dots=frozenset({"acc"}),
+        observed=(stages[-1],) if shape.observed else (),
         macs=b * m * n * k,
     )

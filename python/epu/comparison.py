@@ -11,8 +11,8 @@ import onnx
 from numpy.typing import NDArray
 
 from epu.exact_node import ExactNodes, ort_is_further, psnr_against
-from epu.graph import Fixed, Float, Integer, TensorType
-from epu.metrics import END_TO_END, FLOAT32_ROUNDING, ISOLATED, Row, Tolerance, compare, passes
+from epu.graph import Float, Integer, TensorType
+from epu.metrics import END_TO_END, FLOAT32_ROUNDING, ISOLATED, Row, Tolerance, compare, decoded, is_real, passes
 from epu.observed import NodeOutput, TensorMap, Tensors
 
 NOTHING = np.zeros(0, np.float32)
@@ -24,7 +24,7 @@ FOLDED = "folded at compile time"
 class Comparison:
     """One row, with what the gates need beside it.
 
-    ``psnr_db`` judges fixed point: the row's own PSNR, or that against float64 where ORT is further from it.
+    ``psnr_db`` judges reals: the row's own PSNR, or that against float64 where ORT is further from it.
     """
 
     row: Row
@@ -78,13 +78,13 @@ def explained(comparisons: Iterable[Comparison]) -> Iterable[Comparison]:
 
 
 def _arbitrated(output: NodeOutput, yardstick: Yardstick, value: NDArray[Any], kind: TensorType) -> tuple[Row, float]:
-    """The row and the PSNR that judges it: on an unexplained fixed-point difference float64 says who is right."""
+    """The row and the PSNR that judges it: on an unexplained difference of reals float64 says who is right."""
     ort = yardstick.ort[output.tensor]
     row = compare(ort, value, kind, yardstick.tolerance)
-    if not isinstance(kind, Fixed) or row["Comment"] != "":
+    if not is_real(kind) or row["Comment"] != "":
         return row, row["PSNR (dB)"]
     exact = yardstick.exact.value(output.tensor)
-    real = np.ldexp(np.asarray(value, np.float64), -kind.frac)
+    real = decoded(value, kind)
     if exact is None or not ort_is_further(ort, real, exact):
         return row, row["PSNR (dB)"]
     return {**row, "Comment": FLOAT32_ROUNDING}, psnr_against(exact, real)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -159,6 +159,8 @@ class _Driver:
             views = {node.outputs[0]: node.inputs[0] for node in graph.nodes if node.op in VIEWS}
             kernels = [lower(node, graph, self.rounding) for node in graph.nodes if node.op not in VIEWS]
             derive_folded(graph, views, kernels, self.rounding)
+            sums = {name: tensor for kernel in kernels for name, tensor in kernel.sums.items()}
+            graph = replace(graph, tensors={**graph.tensors, **sums})
         with self.stage("adapt_and_order"):
             for line in mac_summary(graph):
                 mac_log.info(line)

@@ -12,7 +12,7 @@ from epu.errors import UserError
 from epu.first_fit import align
 from epu.graph import Fixed, Graph, Integer, Quantized, Tensor
 from epu.lowering.lowered import Lowered, dtype_of
-from epu.ocm_split import Part, SplitKernel, streams, tap_shift
+from epu.ocm_split import Part, StagePart, SplitKernel, streams
 from epu.plan import Plan, Step, Task, make_plan
 from epu.simulator.control import Halt
 from epu.simulator.instruction import Instruction
@@ -128,9 +128,12 @@ class Layout:
             if name is None:
                 continue
             tensor = self.graph.tensors[name]
-            first = point.offset + tap_shift(kernel.kernel, point.stage, part.ranges)
+            inside = StagePart(kernel.kernel, point.stage, part.ranges)
+            first = inside.first + inside.offset(point.offset)
             where = (point.grid, point.loops, point.operand, tensor.shape, first)
-            strides = (point.row_strides, point.col_strides, point.strides)
+            strides = [
+                tuple(map(inside.offset, each)) for each in (point.row_strides, point.col_strides, point.strides)
+            ]
             found.append(Tap(name, offset + point.pc, *where, *strides, decode_of(tensor)))
         return found
 

@@ -62,6 +62,16 @@ class Deviation:
         return self.steps * self.step
 
 
+def is_code(tensor_type: TensorType) -> bool:
+    """int8 or uint8: compared step by step."""
+    return isinstance(tensor_type, Quantized) and tensor_type.dtype in ("int8", "uint8")
+
+
+def is_real(tensor_type: TensorType) -> bool:
+    """Fixed point, and sums in units of a product of scales: judged by their PSNR."""
+    return isinstance(tensor_type, (Fixed, Quantized)) and not is_code(tensor_type)
+
+
 def dtype_name(tensor_type: TensorType, bits: int = 32) -> str:
     """The type as the table writes it: ``int8``, ``custom[qfp.27]32``, ``int64``; ``bits`` of a fixed-point word."""
     if isinstance(tensor_type, Fixed):
@@ -117,6 +127,12 @@ def measure(ort: NDArray[Any], iss: NDArray[Any], tensor_type: TensorType) -> De
     return Deviation(reals, (raw - zero) * step, np.broadcast_to(step, ort.shape), _at_limit(iss), grid, steps)
 
 
+def decoded(iss: NDArray[Any], tensor_type: TensorType) -> Reals:
+    """What raw integers of an ``is_real`` type stand for."""
+    step, zero = _step_and_zero(tensor_type, np.zeros((1,) * iss.ndim, np.float32))
+    return (np.asarray(iss, np.float64) - zero) * step
+
+
 def psnr_db(peak: float, rmse: float) -> float:
     """Peak signal to noise ratio in dB; never NaN."""
     if rmse == 0.0:
@@ -134,9 +150,9 @@ def passes(row: Row, tensor_type: TensorType, mode: str, fixed_psnr_db: float) -
     """
     if mode == END_TO_END:
         return bool(row["Mismatches Above Tol"] == 0)
-    if isinstance(tensor_type, Fixed):
+    if is_real(tensor_type):
         return fixed_psnr_db >= FIXED_PSNR_GATE_DB
-    limit = INT8_LSB_GATE if isinstance(tensor_type, Quantized) else 0
+    limit = INT8_LSB_GATE if is_code(tensor_type) else 0
     return bool(row["Max Abs Err / ε"] <= limit)
 
 
@@ -148,7 +164,7 @@ def reason(deviation: Deviation, tensor_type: TensorType) -> str:
     beyond = np.abs(deviation.grid) > np.abs(deviation.iss / deviation.step)
     if np.all((deviation.at_limit & beyond)[wrong]):
         return "range clipped" if isinstance(tensor_type, Fixed) else "saturation"
-    if isinstance(tensor_type, Fixed) and np.all(_float32_rounding_explains(deviation)[wrong]):
+    if is_real(tensor_type) and np.all(_float32_rounding_explains(deviation)[wrong]):
         return FLOAT32_ROUNDING
     return ""
 

@@ -115,9 +115,20 @@ def streams(lowered: Lowered, split: SplitKernel, constants_at: Mapping[str, int
     return tuple(found)
 
 
-def tap_shift(kernel: Kernel, stage: str, ranges: Ranges) -> int:
-    """Elements of an observed stage that come before a part's own; the stage must be cut along its first axis only."""
-    labels, shape = kernel.axes[stage], [int(extent) for extent in kernel.tensors[stage].shape]
-    cut = [axis for axis in labels if axis in ranges]
-    assert cut in ([], [labels[0]]), f"stage {stage} is cut along {cut}"
-    return ranges[cut[0]][0] * prod(shape[1:]) if cut else 0
+class StagePart:
+    """Where the elements of an observed stage of one part lie in the whole stage."""
+
+    def __init__(self, kernel: Kernel, stage: str, ranges: Ranges) -> None:
+        shape = [int(extent) for extent in kernel.tensors[stage].shape]
+        own = [ranges.get(axis, (0, extent)) for axis, extent in zip(kernel.axes[stage], shape)]
+        self.steps = [prod(shape[axis + 1 :]) for axis in range(len(shape))]
+        self.extents = [stop - start for start, stop in own]
+        self.first = sum(start * step for (start, _), step in zip(own, self.steps))
+
+    def offset(self, element: int) -> int:
+        """Element of the whole stage, counted from the part's first, for an element of the part; so also for strides."""
+        found = 0
+        for extent, step in zip(self.extents[:0:-1], self.steps[:0:-1]):
+            element, digit = divmod(element, extent)
+            found += digit * step
+        return found + element * self.steps[0]

@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import Any, overload
 
 from epu.comparison import Comparison
-from epu.graph import Fixed, Quantized
 from epu.metrics import (
     END_TO_END,
     FIXED_PSNR_GATE_DB,
@@ -17,6 +16,8 @@ from epu.metrics import (
     ISOLATED,
     SEGMENT,
     Row,
+    is_code,
+    is_real,
 )
 from epu.ort_reference import cpu_description
 from epu.reports import grid, validation_blocks
@@ -70,14 +71,14 @@ class ValidationResult(Sequence[Row]):
     def summary(self) -> dict[str, Any]:
         """The numbers of the gates and of the free run."""
         isolated, segment = self._of(ISOLATED), self._of(SEGMENT)
-        int8 = [each for each in isolated if isinstance(each.type, Quantized)]
+        int8 = [each for each in isolated if is_code(each.type)]
         return {
             "nodes": len(isolated),
             "skipped": _skipped(isolated),
             "int8_elements": sum(each.row["total"] for each in int8),
             "isolated_int8_mismatches": _mismatches(int8),
             "isolated_max_lsb": max((each.row["Max Abs Err / ε"] for each in int8), default=0.0),
-            "segment_int8_mismatches": _mismatches(each for each in segment if isinstance(each.type, Quantized)),
+            "segment_int8_mismatches": _mismatches(each for each in segment if is_code(each.type)),
             "segment_min_psnr_db": _min_psnr(segment),
             "iss_equals_golden": not self.evidence.golden_differs,
             "end_to_end": {row["Name"]: self._end_to_end(row) for row in self.evidence.output_rows},
@@ -149,7 +150,7 @@ def _failures(evidence: Evidence, rounding: str) -> Iterable[str]:
         yield f"The ISS differs from golden in {len(names)} tensors, the first is {names[0]}."
     yield from _row_failures("isolated", isolated)
     yield from _row_failures("segment", segment)
-    yield from _rate_failure([each for each in isolated if isinstance(each.type, Quantized)])
+    yield from _rate_failure([each for each in isolated if is_code(each.type)])
     if rounding == "ort":
         yield from _ort_failures(isolated)
 
@@ -180,7 +181,7 @@ def _ort_failures(isolated: list[Comparison]) -> Iterable[str]:
 
 
 def _diverges(each: Comparison) -> bool:
-    if isinstance(each.type, Fixed):
+    if is_real(each.type):
         return each.psnr_db < FIXED_PSNR_GATE_DB
     return bool(each.row["Bitwise Mismatches"])
 
@@ -194,7 +195,7 @@ def _mismatches(comparisons: Iterable[Comparison]) -> int:
 
 
 def _min_psnr(comparisons: Iterable[Comparison]) -> float:
-    fixed = [each.psnr_db for each in comparisons if isinstance(each.type, Fixed)]
+    fixed = [each.psnr_db for each in comparisons if is_real(each.type)]
     return min(fixed, default=float("inf"))
 
 

@@ -12,6 +12,7 @@ from epu.constants import multiplier, multipliers
 from epu.errors import UnsupportedNode
 from epu.graph import Graph, Node, Quantized, Tensor
 from epu.lowering.lowered import Lowered, dtype_of, operand, result, zero_of
+from epu.lowering.observe import covered_result, observe_sum, product_scales
 from epu.lowering.split import by_fields, by_windows
 from epu.operators.qlinear_matmul import combined_scale
 from epu.operators.row import input_tensor, quantized
@@ -58,13 +59,16 @@ def _dense(node: Node, graph: Graph, rounding: str, a: Tensor, weights: Array, b
         a_dtype=dtype_of(a),
         b_dtype=str(weights.dtype),
         dtype=dtype_of(result(node, graph)),
+        observed=bool(covered_result(node)),
     )
     constants, scalars = requantisation(scales, zero_of(result(node, graph)))
     constants["B"] = weights
     if total is not None:
         constants["bias"] = total
     splits = by_fields(shape, {"m": "m", "n": "n"}, matmul)
-    return Lowered(node, matmul(shape), {"A": a.name}, {"Y": node.outputs[0]}, constants, scalars, splits=splits)
+    lowered = Lowered(node, matmul(shape), {"A": a.name}, {"Y": node.outputs[0]}, constants, scalars, splits=splits)
+    observe_sum(lowered, graph, "acc" if total is None else "total", product_scales(node, graph))
+    return lowered
 
 
 def _batched(node: Node, graph: Graph, rounding: str, a: Tensor, b: Tensor) -> Lowered:
@@ -86,7 +90,8 @@ def _batched(node: Node, graph: Graph, rounding: str, a: Tensor, b: Tensor) -> L
     columns, depth = b.shape[-1], b.shape[-2]
     scales = np.ravel(combined_scale(node, graph))
     types = {"a_dtype": dtype_of(a), "b_dtype": dtype_of(b), "dtype": dtype_of(result(node, graph))}
-    shape = MatmulShape(batch, rows, columns, depth, False, False, scales.size > 1, rounding, **types)
+    seen = bool(covered_result(node))
+    shape = MatmulShape(batch, rows, columns, depth, False, False, scales.size > 1, rounding, **types, observed=seen)
     constants, scalars = requantisation(scales, zero_of(result(node, graph)))
     inputs = {"A": a.name, "B": b.name}
     for param, tensor in (("A", a), ("B", b)):
@@ -94,7 +99,9 @@ def _batched(node: Node, graph: Graph, rounding: str, a: Tensor, b: Tensor) -> L
             constants[param] = tensor.data
             del inputs[param]
     splits = by_fields(shape, {"b": "batch", "m": "m", "n": "n"}, matmul)
-    return Lowered(node, matmul(shape), inputs, {"Y": node.outputs[0]}, constants, scalars, splits=splits)
+    lowered = Lowered(node, matmul(shape), inputs, {"Y": node.outputs[0]}, constants, scalars, splits=splits)
+    observe_sum(lowered, graph, "acc", product_scales(node, graph))
+    return lowered
 
 
 def requantisation(scales: Array, zero_point: int) -> tuple[dict[str, Array], dict[str, int]]:
@@ -149,7 +156,10 @@ def lower_conv(node: Node, graph: Graph, rounding: str) -> Lowered:
         for name, array in constants.items()
     }
     splits = by_windows(shape, {"b": "batch", "g": "groups", "f": "filters"}, convolution)
-    return Lowered(node, convolution(shape), {"X": x.name}, {"Y": node.outputs[0]}, constants, scalars, splits=splits)
+    kernel, outputs = convolution(shape), {"Y": node.outputs[0]}
+    lowered = Lowered(node, kernel, {"X": x.name}, outputs, constants, scalars, splits=splits)
+    observe_sum(lowered, graph, "acc" if total is None else "total", product_scales(node, graph))
+    return lowered
 
 
 def conv_shape(node: Node, graph: Graph, bias: bool, rounding: str) -> Any:
@@ -179,6 +189,7 @@ def conv_shape(node: Node, graph: Graph, bias: bool, rounding: str) -> Any:
         dtype=dtype_of(y),
         x_dtype=dtype_of(x),
         w_dtype=dtype_of(w),
+        observed=bool(covered_result(node)),
     )
 
 

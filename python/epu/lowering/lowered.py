@@ -20,7 +20,7 @@ class Lowered:
     """A node's kernel with its operands by parameter name.
 
     ``inputs`` and ``outputs`` name graph tensors, ``constants`` and ``scalars`` hold values. ``observed``: stage → tensor.
-    ``derived``: tensor → (source tensor, its value for each raw code of the source from the lowest). ``splits``: how the kernel
+    ``sums``: the observed tensors that the graph does not know. ``derived``: tensor → (source tensor, its value for each raw code of the source from the lowest). ``splits``: how the kernel
     is cut where the OCM is too small for it, None where it cannot be.
     """
 
@@ -31,6 +31,7 @@ class Lowered:
     constants: dict[str, NDArray[Any]] = field(default_factory=dict)
     scalars: dict[str, int] = field(default_factory=dict)
     observed: dict[str, str] = field(default_factory=dict)
+    sums: dict[str, Tensor] = field(default_factory=dict)
     derived: dict[str, tuple[str, NDArray[Any]]] = field(default_factory=dict)
     splits: Splits | None = None
 
