@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from epu.relay_passes.draft import Draft, Use, const_array, refuse
-from epu.relay_passes.relay_view import Step
+from epu.relay_passes.relay_view import Step, same_onnx_node
 
 
 def _move(op: str, attributes: Callable[[Step], dict[str, Any]]) -> Callable[[Step], Draft]:
@@ -40,10 +40,22 @@ def _tile(step: Step) -> dict[str, Any]:
     return {"repeats": (1,) * (rank - len(repeats)) + repeats}
 
 
-def _pad(step: Step) -> dict[str, Any]:
-    mode = str(step.attrs.pad_mode)
-    fill = const_array(step, step.args[1], "padding value").reshape(-1)[0] if mode == "constant" else 0
-    return {"mode": mode, "pads": _pads(step), "value": fill.item() if hasattr(fill, "item") else fill}
+def _pad(step: Step) -> Draft:
+    """With the slice before it where that is the negative padding of the same ONNX node."""
+    mode, inner = str(step.attrs.pad_mode), step.args[0]
+    fill = const_array(step, step.args[1], "padding value").reshape(-1)[0].item() if mode == "constant" else 0
+    pads, members = _pads(step), [step]
+    if isinstance(inner, Step) and inner.op == "strided_slice" and same_onnx_node(inner, step):
+        members.append(inner)
+        pads = tuple(wide - cut for wide, cut in zip(pads, _cut(inner)))
+        inner = inner.args[0]
+    return Draft("Pad", step, [Use(inner)], {"mode": mode, "pads": pads, "value": fill}, None, members)
+
+
+def _cut(step: Step) -> tuple[int, ...]:
+    """How many positions a slice takes off: all begins, then all ends."""
+    begins, ends = ([int(each) for each in found] for found in (step.attrs.begin, step.attrs.end))
+    return (*begins, *(size - end for size, end in zip(step.args[0].shape, ends)))
 
 
 def _mirror_pad(step: Step) -> dict[str, Any]:
@@ -93,7 +105,7 @@ MOVES: dict[str, tuple[Callable[[Step], Draft], ...]] = {
     "take": (_move("Gather", _take),),
     "broadcast_to": (_move("Expand", _expand),),
     "tile": (_move("Tile", _tile),),
-    "nn.pad": (_move("Pad", _pad),),
+    "nn.pad": (_pad,),
     "nn.mirror_pad": (_move("Pad", _mirror_pad),),
     "nn.depth_to_space": (_move("DepthToSpace", _depth_to_space),),
     "nn.space_to_depth": (_move("SpaceToDepth", _space_to_depth),),

@@ -13,6 +13,8 @@ from epu.graph import Graph, Node, Quantized, Tensor, TensorType
 from epu.operators.conv_transpose import check_square_kernel, flipped, kernel_size, stuffed_pads
 from epu.operators.row import input_tensor, ints_attribute, output_tensor, quantized, required
 
+PRODUCTS = ("Gemm", "QLinearConv")
+
 
 def expand_conv_transpose(graph: Graph) -> Graph:
     """Fixed ``ConvTranspose`` becomes Transpose -> Gemm -> Transpose; ``QLinearConvTranspose`` becomes a 1 x 1 QLinearConv
@@ -43,11 +45,14 @@ class _Made:
         return name
 
     def add(self, label: str, op: str, inputs: list[str], output: str, attrs: dict[str, Any]) -> None:
-        self.nodes.append(Node(f"{self.node.name}:{label}", op, inputs, [output], attrs))
+        """A node before the last; the one with the products covers what the replaced one did."""
+        covers = self.node.covers if op in PRODUCTS else []
+        self.nodes.append(Node(f"{self.node.name}:{label}", op, inputs, [output], attrs, covers))
 
     def end(self, op: str, inputs: list[str], attrs: dict[str, Any]) -> None:
         """The last node has the name and the output of the one replaced."""
-        self.nodes.append(replace(self.node, op=op, inputs=inputs, attrs=attrs))
+        covers = self.node.covers if op in PRODUCTS else []
+        self.nodes.append(replace(self.node, op=op, inputs=inputs, attrs=attrs, covers=covers))
 
 
 def _fixed(made: _Made) -> None:
