@@ -107,8 +107,8 @@ def _unranged_input(node: Node, unranged: set[str]) -> UserError | None:
 
 
 def _integer_tensor(node: Node, graph: Graph) -> UserError | None:
-    plain = [name for name in node.inputs if name and isinstance(graph.tensors[name].type, Integer)]
-    moved = [name for name in plain if graph.tensors[name].data is None]
+    kinds = [(name, graph.tensors[name].type) for name in node.inputs if name and graph.tensors[name].data is None]
+    moved = [name for name, kind in kinds if isinstance(kind, Integer) and kind.dtype != "bool"]
     if not moved:
         return None
     return UnsupportedNode(

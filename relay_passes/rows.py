@@ -225,6 +225,14 @@ FLOAT_UNARY = {
     "abs": "Abs",
     "sigmoid": "Sigmoid",
 }
+COMPARISONS = {
+    "equal": "Equal",
+    "less": "Less",
+    "less_equal": "LessOrEqual",
+    "greater": "Greater",
+    "greater_equal": "GreaterOrEqual",
+}
+LOGIC = {"logical_and": "And", "logical_or": "Or", "logical_not": "Not", "where": "Where"}
 REDUCTIONS = {"mean": "ReduceMean", "sum": "ReduceSum"}
 EXTREMES = {"max": "ReduceMax", "min": "ReduceMin"}  # of codes too
 
@@ -237,6 +245,8 @@ ROWS: dict[str, tuple[Row, ...]] = {
     **{name: (_float_only(op),) for name, op in {**FLOAT_BINARY, **FLOAT_UNARY}.items()},
     **{name: (_float_only(op, _reduce_attributes),) for name, op in REDUCTIONS.items()},
     **{name: (_simple(op, _reduce_attributes),) for name, op in EXTREMES.items()},
+    **{name: (_float_only(op),) for name, op in COMPARISONS.items()},
+    **{name: (_simple(op),) for name, op in LOGIC.items()},
     "power": (_power,),
     "nn.relu": (_relu,),
     "nn.prelu": (_prelu,),

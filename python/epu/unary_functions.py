@@ -23,7 +23,7 @@ Reals = list[Fraction]
 Context = tuple[Node, Graph]
 
 HALF = Fraction(1, 2)
-POWERS = (HALF, *(Fraction(each) for each in range(1, 9)))
+POWERS = (HALF, *(Fraction(each) for each in range(2, 9)))
 LARGEST_EXPONENT = Fraction(80)  # e**80 is beyond every code
 BEYOND, FLOAT_BEYOND = Fraction(2**60), 2.0**60  # instead of infinity
 
@@ -179,7 +179,7 @@ FLOAT32_FUNCTIONS: dict[str, Callable[..., Array]] = {
 
 def operand_constants(graph: Graph, node: Node) -> dict[str, Fraction] | None:
     """The scalar constants among a node's operands; None where one is no scalar, or where it divides by 0 or a variable,
-    or is a power that is none of 1/2, 1 to 8."""
+    or is a power that is none of 1/2, 2 to 8."""
     found: dict[str, Fraction] = {}
     for name in operands(node):
         tensor = graph.tensors[name]

@@ -12,8 +12,9 @@ import numpy as np
 from hypothesis import strategies as st
 from one_node import FILLS, Array, Case
 
-from epu.graph import Float, Graph, Quantized, Tensor
+from epu.graph import Float, Graph, Integer, Node, Quantized, Tensor
 from epu.operators.layer_norm import ROLES
+from epu.operators.masks import COMPARISONS, LOGIC
 from epu.operators.smooth_functions import FUNCTIONS as SMOOTH
 
 Draw = Callable[[Any], Any]
@@ -286,6 +287,25 @@ def element(draw: Draw, op: str) -> Found:
     return c.graph(op, **({"alpha": draw(st.sampled_from((0.01, 0.3, -1.0)))} if op == "LeakyRelu" else {})), c.inputs
 
 
+def comparison(draw: Draw, op: str) -> Found:
+    """A comparison, or logic on a mask of it, read by a Where."""
+    c, (sa, sb, out) = case(draw), two_shapes(draw)
+    limit = draw(size)
+    c.real("a", sa, limit)
+    c.real("b", sb, limit * draw(st.sampled_from((1.0, 0.01))))
+    c.result(out, size=limit * draw(st.sampled_from((0.3, 2.0))))
+    first = op if op in COMPARISONS else "Less"
+    c.tensors["m"] = Tensor("m", out, Integer("bool"))
+    nodes, mask = [Node("n", first, ["a", "b"], ["m"])], "m"
+    if op in LOGIC:
+        c.tensors["k"] = Tensor("k", out[-1:], Integer("bool"), c.rng.integers(0, 2, out[-1:]).astype(bool))
+        c.tensors["l"] = Tensor("l", out, Integer("bool"))
+        nodes.append(Node("o", op, ["m"] if op == "Not" else ["m", "k"], ["l"]))
+        mask = "l"
+    nodes.append(Node("w", "Where", [mask, "a", "b"], ["y"]))
+    return Graph("masks", nodes, c.tensors, ["a", "b"], ["y"]), c.inputs
+
+
 def quotient(draw: Draw) -> Found:
     c, (sa, sb, out) = case(draw), two_shapes(draw)
     c.real("a", sa, draw(size))
@@ -446,6 +466,7 @@ FAMILIES: dict[str, tuple[Callable[[Draw], Found], ...]] = {
     "Max": (partial(binary, op="Max"),),
     "Min": (partial(binary, op="Min"),),
     **{op: (partial(element, op=op),) for op in ELEMENT},
+    **{op: (partial(comparison, op=op),) for op in (*COMPARISONS, *LOGIC, "Where")},
     "Pow": (power,),
     "Relu": (relu,),
     "Clip": (clip,),

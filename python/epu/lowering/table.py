@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from epu.errors import UnsupportedNode
 from epu.graph import Graph, Node
-from epu.lowering import element_functions, folds, functions, linear, moves, pointwise, pools, rows, wide_matmul
+from epu.lowering import element_functions, folds, functions, linear, masks, moves, pointwise, pools, rows, wide_matmul
 from epu.lowering.lowered import Lowered
 from epu.operators.smooth_functions import FUNCTIONS as SMOOTH
 
@@ -33,6 +33,7 @@ LOWERINGS: dict[str, Lowering] = {
     "Sub": pointwise.lower_sum,
     "Mul": pointwise.lower_product,
     **element_functions.LOWERINGS,
+    **masks.LOWERINGS,
     "Relu": pointwise.lower_relu,
     "Clip": pointwise.lower_clip,
     "HardSigmoid": pointwise.lower_hard_sigmoid,

@@ -11,6 +11,7 @@ from epu.operators import (
     element_functions,
     layer_norm,
     layout,
+    masks,
     matmul,
     pooling,
     qlinear_add,
@@ -34,7 +35,7 @@ from epu.operators.row import Interval, Limit, Operator
 FILES = (
     *(qlinear_conv, qlinear_matmul, qlinear_add, qlinear_mul, qlinear_tables, quantized_unary),
     *(matmul, quantize, binary, sqrt, activation, smooth_functions, reduce_mean, pooling, softmax, layer_norm, layout),
-    *(reductions, softmax_parts, element_functions),
+    *(reductions, softmax_parts, element_functions, masks),
     *(conv_transpose, selection, resize),
 )
 
