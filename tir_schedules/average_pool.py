@@ -21,6 +21,7 @@ class AverageShape:
     count: int = 0
     requantised: str = ""
     rounding: str = "exact"
+    observed: bool = False  # whether the sum can be seen
 
     @property
     def by_position(self) -> bool:
@@ -90,6 +91,7 @@ def average_pool(a: AverageShape) -> Kernel:
         reduced={"total": ("y", "x")},
         padded=frozenset(stages),
         gathers=frozenset({"patch"}),
+        observed=("total",) if a.observed else (),
     )
 
 

@@ -12,6 +12,8 @@ from .tvm_api import te
 
 Body = Callable[[dict[str, Any]], Any]
 
+SEEN = "seen"  # the stage that can be observed
+
 
 def collapse(shape: Sequence[int], operands: Sequence[Sequence[int]]) -> tuple[list[int], list[tuple[int, ...]]]:
     """Fewest axes that describe the broadcast: (axis extents, for each operand the axes that it has)."""
@@ -100,8 +102,9 @@ def staged(
         points.scalar(scalar)
     program(points)
     points.params.append(Param("Y", "output", points.extents, dtype))
+    observed = tuple(each for each in points.stages if each == SEEN)
     described = tuple((n, r, tuple(d), k) for (n, (r, _, k)), d in zip(operands.items(), owned))
-    key = (name, points.extents, dtype, described, tuple(sorted(tables.items())), tuple(scalars))
+    key = (name, points.extents, dtype, described, tuple(sorted(tables.items())), tuple(scalars), observed)
     sizes = dict(zip(points.axes, extents))
     return Kernel(
         name,
@@ -111,6 +114,7 @@ def staged(
         points.labels,
         tuple(points.stages),
         lambda machine, budget: spread(sizes, machine, budget),
+        observed=observed,
     )
 
 
@@ -122,13 +126,19 @@ def elementwise(
     body: Body,
     scalars: Sequence[str] = (),
     tables: dict[str, tuple[int, str]] | None = None,
+    seen: Body | None = None,
 ) -> Kernel:
     """``Y = body(values)`` in one stage. ``body`` gets a dict with each operand's element, each scalar, and each table as
-    a TE tensor."""
+    a TE tensor. ``seen``: an observed stage before it, which it gets too."""
 
     def program(points: Points) -> None:
         whole = {each: points[each] for each in (*(tables or {}), *scalars)}
-        points.stage("Y", lambda *at: body({**{each: points[each](*at) for each in operands}, **whole}))
+        given = list(operands)
+        values = lambda at: {**{each: points[each](*at) for each in given}, **whole}  # noqa: E731
+        if seen is not None:
+            points.stage(SEEN, lambda *at: seen(values(at)))
+            given.append(SEEN)
+        points.stage("Y", lambda *at: body(values(at)))
 
     return staged(name, shape, dtype, operands, program, scalars, tables)
 

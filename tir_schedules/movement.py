@@ -133,6 +133,7 @@ class MeanShape:
     dtype: str  # of the input: int32 (fixed point), int8 or uint8
     requantised: str = ""  # type of a requantised result
     rounding: str = "exact"
+    observed: bool = False  # whether the sum can be seen
 
 
 def mean(s: MeanShape) -> Kernel:
@@ -169,6 +170,7 @@ def mean(s: MeanShape) -> Kernel:
         ("total", "Y"),
         lambda machine, budget: mean_tiling(s, machine, budget),
         reduced={"total": ("n",)},
+        observed=("total",) if s.observed else (),
     )
 
 

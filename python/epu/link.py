@@ -12,7 +12,7 @@ from epu.errors import UserError
 from epu.first_fit import align
 from epu.graph import Fixed, Graph, Integer, Quantized, Tensor
 from epu.lowering.lowered import Lowered, dtype_of
-from epu.ocm_split import Part, StagePart, SplitKernel, streams
+from epu.ocm_split import Part, SplitKernel, StagePart, streams
 from epu.plan import Plan, Step, Task, make_plan
 from epu.simulator.control import Halt
 from epu.simulator.instruction import Instruction

@@ -20,8 +20,9 @@ class Lowered:
     """A node's kernel with its operands by parameter name.
 
     ``inputs`` and ``outputs`` name graph tensors, ``constants`` and ``scalars`` hold values. ``observed``: stage → tensor.
-    ``sums``: the observed tensors that the graph does not know. ``derived``: tensor → (source tensor, its value for each raw code of the source from the lowest). ``splits``: how the kernel
-    is cut where the OCM is too small for it, None where it cannot be.
+    ``sums``: the observed tensors that the graph does not know. ``derived``: tensor → (source tensor, its value for each raw
+    code of the source from the lowest). ``splits``: how the kernel is cut where the OCM is too small for it, None where it
+    cannot be.
     """
 
     node: Node

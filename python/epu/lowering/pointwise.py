@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 
 from epu.constants import fixed_constant, inverse, multiplier
 from epu.errors import UnsupportedNode
-from epu.graph import Graph, Node, Tensor
+from epu.graph import Graph, Node, Quantized, Tensor
 from epu.lanes import rshr as shift_even
 from epu.lowering.linear import requantisation
 from epu.lowering.lowered import Lowered, bind_arrays, dtype_of, operand, result, zero_of
+from epu.lowering.observe import covered_result, observe_sum, product_scales
 from epu.lowering.split import elementwise_kernel
 from epu.operators.activation import bounds, raw_bound, slope
 from epu.operators.qlinear_add import add_constants
@@ -28,17 +29,39 @@ Body = Callable[[dict[str, Any]], Any]
 
 
 def build(
-    node: Node, graph: Graph, name: str, operands: dict[str, Tensor], body: Body, scalars: dict[str, int]
+    node: Node,
+    graph: Graph,
+    name: str,
+    operands: dict[str, Tensor],
+    body: Body,
+    scalars: dict[str, int],
+    seen: Body | None = None,
 ) -> Lowered:
-    """A kernel over the operands' broadcast shape; constants among them become constant parameters."""
+    """A kernel over the operands' broadcast shape; constants among them become constant parameters.
+
+    ``seen``: what ``body`` gets under that name, a stage of its own to be observed.
+    """
     out = result(node, graph)
     described = {
         param: ("input" if tensor.data is None else "constant", tensor.shape, dtype_of(tensor))
         for param, tensor in operands.items()
     }
-    kernel, splits = elementwise_kernel(name, out.shape, dtype_of(out), described, body, scalars=tuple(scalars))
+    names = tuple(scalars)
+    kernel, splits = elementwise_kernel(name, out.shape, dtype_of(out), described, body, names, seen=seen)
     inputs, constants = bind_arrays(graph, {param: tensor.name for param, tensor in operands.items()})
     return Lowered(node, kernel, inputs, {"Y": node.outputs[0]}, constants, scalars, splits=splits)
+
+
+def rounded_sum(
+    node: Node, graph: Graph, name: str, total: Body, body: Body, scalars: dict[str, int], kind: Quantized
+) -> Lowered:
+    """``body`` rounds what ``total`` computes (its "seen"), which a folded group shows as a tensor of type ``kind``."""
+    if not covered_result(node):
+        whole = lambda v: body({**v, "seen": total(v)})  # noqa: E731
+        return build(node, graph, name, two(node, graph), whole, scalars)
+    lowered = build(node, graph, name, two(node, graph), body, scalars, total)
+    observe_sum(lowered, graph, "seen", kind.scale[0], dtype=kind.dtype, zero=kind.zero_point[0])
+    return lowered
 
 
 def two(node: Node, graph: Graph) -> dict[str, Tensor]:
@@ -54,14 +77,16 @@ def lower_qlinear_add(node: Node, graph: Graph, rounding: str) -> Lowered:
 
     k = add_constants(node, graph)
     dtype = dtype_of(result(node, graph))
+    unit = (quantized(result(node, graph)).scale[0] * 2.0**-k.shift,)
     if rounding == "ort":
         scalars = {"ma": k.a, "mb": k.b, "fixed": k.fixed_part, "shift": k.shift}
 
         def fused(v: dict[str, Any]) -> Any:
-            second = round24(wide(v, "B") * v["mb"] + v["fixed"])
-            return sat(rshr(round24(wide(v, "A") * v["ma"] + second), v["shift"]), dtype)
+            return round24(wide(v, "A") * v["ma"] + round24(wide(v, "B") * v["mb"] + v["fixed"]))
 
-        return build(node, graph, f"qlinear_add_ort_{dtype}", two(node, graph), fused, scalars)
+        near = lambda v: sat(rshr(v["seen"], v["shift"]), dtype)  # noqa: E731
+        kind = Quantized("int64", unit, (k.zero_y << k.shift,))
+        return rounded_sum(node, graph, f"qlinear_add_ort_{dtype}", fused, near, scalars, kind)
     offset = -(k.zero_a * k.a + k.zero_b * k.b)
     scalars = {"ma": k.a, "mb": k.b, "shift": k.shift}
     scalars.update({"offset": offset} if offset else {})
@@ -69,11 +94,14 @@ def lower_qlinear_add(node: Node, graph: Graph, rounding: str) -> Lowered:
 
     def exact(v: dict[str, Any]) -> Any:
         total = wide(v, "A") * v["ma"] + wide(v, "B") * v["mb"]
-        total = total + v["offset"] if offset else total
-        rounded = rshr(total, v["shift"])
+        return total + v["offset"] if offset else total
+
+    def once(v: dict[str, Any]) -> Any:
+        rounded = rshr(v["seen"], v["shift"])
         return sat(rounded + v["zero"] if k.zero_y else rounded, dtype)
 
-    return build(node, graph, f"qlinear_add_{dtype}_{bool(offset)}_{bool(k.zero_y)}", two(node, graph), exact, scalars)
+    name = f"qlinear_add_{dtype}_{bool(offset)}_{bool(k.zero_y)}"
+    return rounded_sum(node, graph, name, exact, once, scalars, Quantized("int64", unit, (0,)))
 
 
 def lower_qlinear_mul(node: Node, graph: Graph, rounding: str) -> Lowered:
@@ -85,15 +113,19 @@ def lower_qlinear_mul(node: Node, graph: Graph, rounding: str) -> Lowered:
     dtype, zeros = dtype_of(result(node, graph)), (zero_of(a), zero_of(b))
     scalars.update({name: zero for name, zero in zip(("za", "zb"), zeros) if zero})
 
-    def body(v: dict[str, Any]) -> Any:
+    def product(v: dict[str, Any]) -> Any:
         left, right = (
             v[p].astype("int32") - v[z].astype("int32") if zero else v[p].astype("int32")
             for p, z, zero in zip("AB", ("za", "zb"), zeros)
         )
-        return requantise(left * right, v["factor"], v["shift"], v["zero_point"], rounding, dtype)
+        return left * right
+
+    def once(v: dict[str, Any]) -> Any:
+        return requantise(v["seen"], v["factor"], v["shift"], v["zero_point"], rounding, dtype)
 
     name = f"qlinear_mul_{rounding}_{dtype}_{bool(zeros[0])}_{bool(zeros[1])}"
-    return build(node, graph, name, two(node, graph), body, scalars)
+    kind = Quantized("int32", (float(product_scales(node, graph)),), (0,))
+    return rounded_sum(node, graph, name, product, once, scalars, kind)
 
 
 def table_kernel(node: Node, graph: Graph, table: Array) -> Lowered:

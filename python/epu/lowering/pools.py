@@ -13,10 +13,11 @@ from epu.constants import multipliers
 from epu.graph import Graph, Node
 from epu.lowering.linear import window
 from epu.lowering.lowered import Lowered, dtype_of, operand, result, zero_of
+from epu.lowering.observe import covered_result, observe_sum
 from epu.lowering.split import Splits, by_windows
 from epu.operators.pooling import position_constants, window_scales
 from epu.operators.reduce_mean import mean_constants
-from epu.operators.row import frac
+from epu.operators.row import frac, quantized
 from epu.operators.windows import full_pads, window_counts
 
 if TYPE_CHECKING:
@@ -71,11 +72,15 @@ def lower_qlinear_average_pool(node: Node, graph: Graph, rounding: str) -> Lower
     scales = window_scales(node, graph)
     factor, shift = (each.reshape(scales.shape) for each in multipliers(scales.ravel()))
     uniform = int(scales.min() == scales.max())
-    shape = AverageShape(pool_shape(node, graph, zero_of(x)), uniform, dtype_of(y), rounding)
+    seen = bool(covered_result(node))
+    shape = AverageShape(pool_shape(node, graph, zero_of(x)), uniform, dtype_of(y), rounding, seen)
     scalars = {"offset": prod(node.attrs["kernel_shape"]) * zero_of(x), "zero_point": zero_of(y)}
     if uniform:
         scalars |= {"factor": int(factor.flat[0]), "shift": int(shift.flat[0])}
-    return averaged(node, graph, shape, {} if uniform else {"factor": factor, "shift": shift}, scalars)
+    lowered = averaged(node, graph, shape, {} if uniform else {"factor": factor, "shift": shift}, scalars)
+    count = int(window_counts(node, x.shape[2:], tuple(node.attrs["kernel_shape"])).flat[0])
+    observe_sum(lowered, graph, "total", quantized(x).scale[0] / count, zero=scalars["offset"])
+    return lowered
 
 
 def averaged(

@@ -13,6 +13,7 @@ from epu.errors import UnsupportedNode
 from epu.graph import Graph, Node
 from epu.lanes import rshr
 from epu.lowering.lowered import Lowered, dtype_of, operand, result, zero_of
+from epu.lowering.observe import covered_result, observe_sum
 from epu.lowering.split import by_fields, by_rows, transpose_kernel
 from epu.operators.layer_norm import DEFAULT_EPSILON, ROLES, layer_norm_format, normalised_count
 from epu.operators.quantize import quantize_multiplier
@@ -122,9 +123,11 @@ def lower_mean(node: Node, graph: Graph, rounding: str) -> Lowered:
         scale = np.float32(quantized(x).scale[0]) / (np.float32(quantized(y).scale[0]) * np.float32(count))
         factor, shift = multiplier(float(np.float32(scale)))
         scalars = {"offset": count * zero_of(x), "factor": factor, "shift": shift, "zero_point": zero_of(y)}
-        shape = MeanShape(rows, count, dtype_of(x), dtype_of(y), rounding)
+        shape = MeanShape(rows, count, dtype_of(x), dtype_of(y), rounding, bool(covered_result(node)))
         splits = by_fields(shape, {"m": "rows"}, mean)
-        return Lowered(node, mean(shape), {"X": x.name}, {"Y": y.name}, {}, scalars, splits=splits)
+        lowered = Lowered(node, mean(shape), {"X": x.name}, {"Y": y.name}, {}, scalars, splits=splits)
+        observe_sum(lowered, graph, "total", quantized(x).scale[0] / count, dtype="int64", zero=count * zero_of(x))
+        return lowered
     k = mean_constants(count, frac(x), frac(y))
     scalars = {"first": k.first} if not k.factor else {"first": k.first, "factor": k.factor, "shift": k.shift}
     shape = MeanShape(rows, count, "int32")

@@ -129,11 +129,14 @@ def elementwise_kernel(
     body: Body,
     scalars: Sequence[str] = (),
     tables: dict[str, tuple[int, str]] | None = None,
+    seen: Body | None = None,
 ) -> tuple[Kernel, Splits]:
-    """An element-wise kernel of one stage (see ``epu.tir_schedules.elementwise``) and its splits along its collapsed axes."""
+    """An element-wise kernel (see ``epu.tir_schedules.elementwise``) and its splits along its collapsed axes."""
     from epu.tir_schedules.elementwise import elementwise
 
-    return _pointwise(lambda at, given: elementwise(name, at, dtype, given, body, scalars, tables), shape, operands)
+    return _pointwise(
+        lambda at, given: elementwise(name, at, dtype, given, body, scalars, tables, seen), shape, operands
+    )
 
 
 def staged_kernel(
