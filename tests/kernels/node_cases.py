@@ -306,6 +306,14 @@ def comparison(draw: Draw, op: str) -> Found:
     return Graph("masks", nodes, c.tensors, ["a", "b"], ["y"]), c.inputs
 
 
+def divide_by_vector(draw: Draw) -> Found:
+    c, shape = case(draw), shape_of(draw)
+    c.real("a", shape, draw(size))
+    c.real("b", shape[-1:], draw(size), constant=True)
+    c.result(shape, size=draw(size))
+    return c.graph("Div"), c.inputs
+
+
 def quotient(draw: Draw) -> Found:
     c, (sa, sb, out) = case(draw), two_shapes(draw)
     c.real("a", sa, draw(size))
@@ -462,7 +470,7 @@ FAMILIES: dict[str, tuple[Callable[[Draw], Found], ...]] = {
     "Add": (partial(binary, op="Add"),),
     "Sub": (partial(binary, op="Sub"),),
     "Mul": (partial(binary, op="Mul"),),
-    "Div": (divide, quotient),
+    "Div": (divide, divide_by_vector, quotient),
     "Max": (partial(binary, op="Max"),),
     "Min": (partial(binary, op="Min"),),
     **{op: (partial(element, op=op),) for op in ELEMENT},

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from epu.constants import fixed_constant, multiplier
 from epu.elementary import RECIPROCAL_SEED, ROOT_SEED
 from epu.graph import Graph, Node
 from epu.lowering.functions import build_staged
 from epu.lowering.lowered import Lowered, operand, result
 from epu.lowering.pointwise import build, lower_divide, lower_square, shifted_constant
-from epu.operators.binary import ROOT, SQUARE, exponent, power_shifts
+from epu.lowering.split import staged_kernel
+from epu.operators.binary import ROOT, SQUARE, constant_inverse, exponent, power_shifts
 from epu.operators.element_functions import (
     GATE_FRAC,
     GATE_OFFSET,
@@ -120,7 +123,7 @@ def lower_quotient(node: Node, graph: Graph, rounding: str) -> Lowered:
 
     a, b, y = operand(node, graph, 0), operand(node, graph, 1), result(node, graph)
     if b.data is not None:
-        return lower_divide(node, graph, rounding)
+        return (lower_divide if b.data.size == 1 else lower_constant_quotient)(node, graph, rounding)
 
     def program(p: Any) -> None:
         length, inverse = inverse_stages(p, p["B"])
@@ -128,6 +131,26 @@ def lower_quotient(node: Node, graph: Graph, rounding: str) -> Lowered:
 
     scalars = {"shift": 30 + frac(a) - frac(b) - frac(y)}
     return build_staged(node, graph, "quotient", {"A": a, "B": b}, program, scalars)
+
+
+def lower_constant_quotient(node: Node, graph: Graph, rounding: str) -> Lowered:
+    """By a constant tensor: a product with the inverse of each entry."""
+    from epu.tir_schedules.intrinsics import mulr, sat
+    from epu.tir_schedules.rowwise import i64
+
+    a, b, y = operand(node, graph, 0), operand(node, graph, 1), result(node, graph)
+    factor, power = constant_inverse(np.asarray(b.data, np.int64))
+    inverse = {"factor": factor, "power": power.astype(np.int32)}
+    described = {"A": ("input", a.shape, "int32")}
+    described |= {name: ("constant", array.shape, str(array.dtype)) for name, array in inverse.items()}
+
+    def program(p: Any) -> None:
+        amount = lambda *at: i64(p["power"](*at)) + p["shift"]  # noqa: E731
+        p.stage("Y", lambda *at: sat(mulr(p["A"](*at), p["factor"](*at), amount(*at)), "int32"))
+
+    kernel, splits = staged_kernel("constant_quotient", y.shape, described, program, ("shift",))
+    scalars = {"shift": frac(a) - frac(b) - frac(y)}
+    return Lowered(node, kernel, {"A": a.name}, {"Y": y.name}, inverse, scalars, splits=splits)
 
 
 def lower_reciprocal(node: Node, graph: Graph, rounding: str) -> Lowered:
