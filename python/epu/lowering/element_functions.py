@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from epu.constants import fixed_constant, multiplier
 from epu.elementary import RECIPROCAL_SEED, ROOT_SEED
@@ -140,13 +141,15 @@ def lower_constant_quotient(node: Node, graph: Graph, rounding: str) -> Lowered:
 
     a, b, y = operand(node, graph, 0), operand(node, graph, 1), result(node, graph)
     factor, power = constant_inverse(np.asarray(b.data, np.int64))
-    inverse = {"factor": factor, "power": power.astype(np.int32)}
+    inverse: dict[str, NDArray[Any]] = {"factor": factor, "power": power.astype(np.int32)}
     described = {"A": ("input", a.shape, "int32")}
     described |= {name: ("constant", array.shape, str(array.dtype)) for name, array in inverse.items()}
 
     def program(p: Any) -> None:
-        amount = lambda *at: i64(p["power"](*at)) + p["shift"]  # noqa: E731
-        p.stage("Y", lambda *at: sat(mulr(p["A"](*at), p["factor"](*at), amount(*at)), "int32"))
+        def quotient(*at: Any) -> Any:
+            return sat(mulr(p["A"](*at), p["factor"](*at), i64(p["power"](*at)) + p["shift"]), "int32")
+
+        p.stage("Y", quotient)
 
     kernel, splits = staged_kernel("constant_quotient", y.shape, described, program, ("shift",))
     scalars = {"shift": frac(a) - frac(b) - frac(y)}
