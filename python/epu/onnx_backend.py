@@ -25,10 +25,11 @@ from onnx.reference import ReferenceEvaluator
 from epu.errors import UnsupportedNode, UserError
 from epu.front_end import Imported, import_model, require_all_on_epu, to_typed_graph
 from epu.hw_config import HWConfig
+from epu.onnx_fold import finite_masks, fold_known
 from epu.onnx_load import load_model
 from epu.onnx_promote import constant_inputs, promote, prune
 from epu.onnx_reals import to_float32
-from epu.onnx_shapes import graph_inputs
+from epu.onnx_shapes import fix_shapes, graph_inputs
 from epu.ranges import Ranges
 from epu.raw_tensors import Arrays, decode, encode
 from epu.simulator.simulation import simulate
@@ -130,17 +131,18 @@ class EpuRep(BackendRep):
     @cached_property
     def _simple(self) -> onnx.ModelProto:
         """The model in operators that the importer knows, its reals float32."""
-        return to_float32(expand_functions(self.model))
+        model = to_float32(expand_functions(self.model))
+        return prune(model, {value.name for value in model.graph.output})
 
     @cached_property
     def _constants(self) -> list[str]:
         return constant_inputs(self._simple)
 
     def _specialised(self, feeds: Arrays, constants: Arrays) -> onnx.ModelProto:
-        model = promote(self._simple, constants)
-        model = prune(model, {value.name for value in model.graph.output})
-        shapes = {value.name: feeds[value.name].shape for value in graph_inputs(model)}
-        return load_model(model, shapes=shapes)
+        shapes = {value.name: feeds[value.name].shape for value in graph_inputs(self._simple)}
+        model = fix_shapes(self._simple, shapes)
+        model = finite_masks(fold_known(promote(model, constants)))
+        return load_model(prune(model, {value.name for value in model.graph.output}))
 
     def _import(self, model: onnx.ModelProto) -> Variant:
         imported = import_model(model)
@@ -210,8 +212,11 @@ def expand_functions(model: onnx.ModelProto) -> onnx.ModelProto:
     if not unknown:
         return model
     kept = [("", op) for op in CONVERTERS]
-    spelt = with_default_attributes(model)
-    return onnx.inliner.inline_selected_functions(spelt, kept, exclude=True, inline_schema_functions=True)
+    spelt = onnx.shape_inference.infer_shapes(with_default_attributes(model), data_prop=True)
+    try:
+        return onnx.inliner.inline_selected_functions(spelt, kept, exclude=True, inline_schema_functions=True)
+    except RuntimeError:  # the inliner stops at an operand whose type inference does not find, or that is left out
+        return model
 
 
 def with_default_attributes(model: onnx.ModelProto) -> onnx.ModelProto:

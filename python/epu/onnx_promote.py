@@ -68,7 +68,7 @@ def prune(model: onnx.ModelProto, outputs: Set[str]) -> onnx.ModelProto:
     for node in reversed(model.graph.node):
         if needed.intersection(node.output):
             kept.append(node)
-            needed.update(_reads(node))
+            needed.update(reads(node))
     del result.graph.node[:], result.graph.output[:]
     result.graph.node.extend(reversed(kept))
     result.graph.output.extend(value for value in model.graph.output if value.name in outputs)
@@ -82,7 +82,7 @@ def _keep_inputs(model: onnx.ModelProto, names: Set[str]) -> None:
     model.graph.input.extend(kept)
 
 
-def _reads(node: onnx.NodeProto) -> set[str]:
+def reads(node: onnx.NodeProto) -> set[str]:
     """Tensors a node reads, those of its subgraphs included."""
     inner = [each for attribute in node.attribute for each in attribute.g.node]
-    return set(node.input).union(*map(_reads, inner)) if inner else set(node.input)
+    return set(node.input).union(*map(reads, inner)) if inner else set(node.input)
