@@ -13,6 +13,7 @@ from epu.elementary import reciprocal
 from epu.graph import Graph, Node
 from epu.lanes import bits, mulr, rshr, saturate
 from epu.operators.row import (
+    FINER_OUTPUT,
     FLOAT_TENSORS,
     Array,
     Interval,
@@ -166,8 +167,8 @@ def check_constant_divisor(node: Node, graph: Graph) -> str | None:
 
 
 ROWS = (
-    Operator("Add", "elementwise", (FLOAT_TENSORS,), add_reference, add_intervals),
-    Operator("Sub", "elementwise", (FLOAT_TENSORS,), sub_reference, sub_intervals),
+    Operator("Add", "elementwise", (FLOAT_TENSORS, FINER_OUTPUT), add_reference, add_intervals),
+    Operator("Sub", "elementwise", (FLOAT_TENSORS, FINER_OUTPUT), sub_reference, sub_intervals),
     Operator("Mul", "elementwise", (FLOAT_TENSORS,), mul_reference, mul_intervals),
     Operator(
         name="Div",

@@ -14,6 +14,7 @@ from epu.graph import Graph, Node
 from epu.lanes import bits, mulr, rshr, saturate
 from epu.operators.binary import aligned, raw_inverse
 from epu.operators.row import (
+    FINER_OUTPUT,
     FLOAT_TENSORS,
     Array,
     Interval,
@@ -163,8 +164,8 @@ F = (FLOAT_TENSORS,)
 ROWS = (
     Operator("Neg", "elementwise", F, neg_reference, neg_intervals, formats=same_format),
     Operator("Abs", "elementwise", F, abs_reference, abs_intervals, formats=same_format),
-    Operator("Max", "elementwise", F, extreme_reference, extreme_intervals),
-    Operator("Min", "elementwise", F, extreme_reference, extreme_intervals),
+    Operator("Max", "elementwise", (*F, FINER_OUTPUT), extreme_reference, extreme_intervals),
+    Operator("Min", "elementwise", (*F, FINER_OUTPUT), extreme_reference, extreme_intervals),
     Operator("Reciprocal", "elementwise", F, reciprocal_reference, reciprocal_intervals),
     Operator("Log", "smooth", F, log_reference, log_intervals),
     Operator(

@@ -10,6 +10,7 @@ import numpy as np
 from epu.graph import Fixed, Graph, Integer, Node, Tensor
 from epu.lanes import rshr, saturate
 from epu.operators.row import (
+    FINER_OUTPUT,
     Array,
     Interval,
     Limit,
@@ -114,7 +115,7 @@ ROWS = (
     Operator(
         name="Where",
         family="elementwise",
-        limits=(MASKS, INNER, Limit("what is chosen is float", check_values)),
+        limits=(MASKS, INNER, Limit("what is chosen is float", check_values), FINER_OUTPUT),
         reference=where_reference,
         intervals=where_intervals,
     ),

@@ -212,6 +212,19 @@ def check_fixed(node: Node, graph: Graph) -> str | None:
     return found_type(wrong[0]) if wrong else None
 
 
+def check_finer_output(node: Node, graph: Graph) -> str | None:
+    out = output_tensor(node, graph).type
+    if not isinstance(out, Fixed):
+        return None
+    for name in node.inputs:
+        kind = graph.tensors[name].type
+        if isinstance(kind, Fixed) and out.frac - kind.frac > MOST_LEFT_SHIFT:
+            return f"{kind.frac} of '{name}' for {out.frac}"
+    return None
+
+
+MOST_LEFT_SHIFT = 31  # of an int32 in 64 bits
+FINER_OUTPUT = Limit("the output has at most 31 fraction bits more than an input", check_finer_output)
 INT8_OUTPUT = Limit("the output is quantized int8 or uint8", check_int8_output)
 PER_TENSOR = Limit("scales and zero points are per tensor", check_per_tensor)
 FLOAT_TENSORS = Limit("inputs and outputs are float", check_fixed)
