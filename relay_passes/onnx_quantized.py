@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -85,9 +85,12 @@ def _core(function: Any, node: OnnxNode, scales: tuple[Scale, Scale], a: Any, b:
 
 
 def qlinear_conv(node: OnnxNode) -> Value:
+    """One spatial axis is the last of two, between reshapes."""
     data, weight = node.input(0), node.input(3)
-    if data.rank != 4:
-        raise node.refuse("the input must have 4 axes", data.rank, "Reshape it to [N, C, 1, L]")
+    if data.rank not in (3, 4):
+        raise node.refuse("the input must have 3 or 4 axes", data.rank, "Reshape it to [N, C, H, W]")
+    if data.rank == 3:
+        return _qlinear_conv_1d(node)
     scales, out = (scale_at(node, 1), scale_at(node, 4)), scale_at(node, 6)
     window = conv_window(node, data, weight)
     attributes = conv_attributes(node, weight, window)
@@ -96,6 +99,23 @@ def qlinear_conv(node: OnnxNode) -> Value:
         acc = node.emit(relay.nn.bias_add(acc, node.input(8).expr))
     expr = _requantized(node, acc, scales[0].scale * scales[1].scale, out, 1)
     return node.result(expr, (data.shape[0], weight.shape[0], *window.out_shape(data.shape[2:])), out.dtype)
+
+
+def _qlinear_conv_1d(node: OnnxNode) -> Value:
+    data, weight = node.input(0), node.input(3)
+    wide = Value((*data.shape[:2], 1, data.shape[2]), data.dtype, None)
+    wide = replace(wide, relay_expr=node.emit(relay.reshape(data.expr, wide.shape)))
+    inputs = [*node.inputs]
+    inputs[0], inputs[3] = wide, weight.map_data(node.data(3).reshape(*weight.shape[:2], 1, weight.shape[2]))
+    attributes = {**node.attributes}
+    ones = {"strides": 1, "dilations": 1, "kernel_shape": 1}
+    attributes |= {name: [one, *attributes[name]] for name, one in ones.items() if name in attributes}
+    if "pads" in attributes:
+        before, after = attributes["pads"]
+        attributes["pads"] = [0, before, 0, after]
+    found = qlinear_conv(replace(node, inputs=inputs, attributes=attributes))
+    shape = (*found.shape[:2], found.shape[3])
+    return node.result(node.emit(relay.reshape(found.expr, shape)), shape, found.dtype)
 
 
 def qlinear_matmul(node: OnnxNode) -> Value:

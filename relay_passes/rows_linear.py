@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from epu.graph import Quantized
 from epu.relay_passes.draft import Draft, Use, refuse
 from epu.relay_passes.linear import CONV_TRANSPOSE, CONVS, Linear, find_linear
 from epu.relay_passes.linear_types import alpha_of, check_product_scale, float_bias, int_bias, operand_types, out_type
 from epu.relay_passes.relay_view import Const, Operand, Step, same_node, same_onnx_node
 
+CONV_LAYOUTS, TRANSPOSE_LAYOUTS = (("NCHW", "OIHW"), ("NCW", "OIW")), (("NCHW", "IOHW"),)
 WRAPPERS = ("reshape", "broadcast_to")
 
 
@@ -32,40 +34,50 @@ def linear_draft(step: Step) -> Draft | None:
 
 
 def _conv(found: Linear) -> Draft:
+    """One or two spatial axes; the reshapes that give an axis of one to a 1-D convolution belong to it."""
     core, attrs = found.core, found.core.attrs
     turned = core.op == CONV_TRANSPOSE
-    if (attrs.data_layout, attrs.kernel_layout) != ("NCHW", "IOHW" if turned else "OIHW"):
+    if (attrs.data_layout, attrs.kernel_layout) not in (TRANSPOSE_LAYOUTS if turned else CONV_LAYOUTS):
         layout = f"{attrs.data_layout}/{attrs.kernel_layout}"
         raise refuse(
             found.root, "the layout must be NCHW/OIHW", layout, "Convert it with relay.transform.ConvertLayout"
         )
-    group = int(attrs.groups)
+    members, rank = list(found.members), len(found.root.shape) - 2
+    x = _strip(core.args[0], core, members)
     settings = {
-        "strides": _ints(attrs.strides),
-        "pads": _pads(attrs.padding),
-        "dilations": _ints(attrs.dilation),
-        "group": group,
-        "kernel_shape": tuple(core.args[1].shape[2:]),
+        "strides": _ints(attrs.strides)[-rank:],
+        "pads": _pads(attrs.padding, len(core.shape) - 2, rank),
+        "dilations": _ints(attrs.dilation)[-rank:],
+        "group": int(attrs.groups),
+        "kernel_shape": tuple(core.args[1].shape[-rank:]),
     }
     if turned:
         settings["output_padding"] = _ints(attrs.output_padding)
     if not found.is_quantized:
-        uses = [Use(core.args[0]), Use(core.args[1]), *float_bias(found)]
-        return Draft("ConvTranspose" if turned else "Conv", found.root, uses, settings, members=found.members)
+        uses = [Use(x), Use(core.args[1]), *float_bias(found)]
+        return Draft("ConvTranspose" if turned else "Conv", found.root, uses, settings, members=members)
     data, weight = operand_types(found, 0)
     check_product_scale(found, data, weight)
-    uses = [Use(core.args[0], data), Use(core.args[1], weight), *int_bias(found, data, weight)]
-    return Draft("QLinearConv", found.root, uses, settings, out_type(found), found.members)
+    uses = [Use(x, data), _weights(core.args[1], weight, rank), *int_bias(found, data, weight)]
+    return Draft("QLinearConv", found.root, uses, settings, out_type(found), members)
+
+
+def _weights(operand: Operand, kind: Quantized, rank: int) -> Use:
+    """Constant weights in the rank of the ONNX node."""
+    if not isinstance(operand, Const) or operand.data.ndim == rank + 2:
+        return Use(operand, kind)
+    return Use(operand, kind, operand.data.reshape((*operand.shape[:2], *operand.shape[-rank:])))
 
 
 def _ints(values: Any) -> tuple[int, ...]:
     return tuple(int(value) for value in values)
 
 
-def _pads(padding: Any) -> tuple[int, ...]:
-    """Relay's padding of 1, 2 or 4 numbers as all begins, then all ends."""
+def _pads(padding: Any, spatial: int, rank: int) -> tuple[int, ...]:
+    """Relay's padding of 1 to 4 numbers as all begins, then all ends, of the last ``rank`` of ``spatial`` axes."""
     pads = _ints(padding)
-    return pads * (4 // len(pads))
+    pads = pads * (2 * spatial // len(pads))
+    return (*pads[spatial - rank : spatial], *pads[2 * spatial - rank :])
 
 
 # --- matrix product

@@ -142,7 +142,9 @@ def concat_of_one(grow: Builder, x: str) -> str:
 
 def concat_with_nothing(grow: Builder, x: str) -> str:
     empty = grow.node("Slice", [x, array(2), array(2), array(1)], "empty")
-    return grow.node("QLinearConcat", [*q(0.0607, -5), x, *q(0.0513, 3), empty, *q(0.0513, 3)], "node", MICROSOFT, axis=1)
+    return grow.node(
+        "QLinearConcat", [*q(0.0607, -5), x, *q(0.0513, 3), empty, *q(0.0513, 3)], "node", MICROSOFT, axis=1
+    )
 
 
 def conv_transpose(grow: Builder, x: str, **attrs: Any) -> str:
@@ -161,6 +163,22 @@ def conv_transpose_blocks(grow: Builder, x: str) -> str:
     return conv_transpose(grow, x, strides=[3, 3])
 
 
+def conv_1d(grow: Builder, x: str) -> str:
+    """Three axes: rows of the picture are channels."""
+    codes = grow.node("Reshape", [x, array(4, 7, 9)])
+    weights = np.arange(-42, 42, dtype=np.int8).reshape(4, 7, 3)
+    operands = [codes, *q(0.0513, 3), weights, *q(0.003), *q(0.0607, -5), np.arange(4, dtype=np.int32) * 90]
+    return grow.node("QLinearConv", operands, "node", pads=[2, 1], strides=[2], dilations=[2])
+
+
+def conv_1d_nodes(grow: Builder, x: str) -> str:
+    """The same as DequantizeLinear, Conv, QuantizeLinear."""
+    real = grow.node("DequantizeLinear", [grow.node("Reshape", [x, array(4, 7, 9)]), *q(0.0513, 3)])
+    weights = grow.node("DequantizeLinear", [np.arange(-42, 42, dtype=np.int8).reshape(4, 7, 3), *q(0.003)])
+    conv = grow.node("Conv", [real, weights], "node", pads=[2, 1], strides=[2], dilations=[2])
+    return grow.node("QuantizeLinear", [conv, *q(0.0607, -5)], "end")
+
+
 def max_of_codes(grow: Builder, x: str) -> str:
     real = grow.node("DequantizeLinear", [x, *q(0.0513, 3)])
     return grow.node("QuantizeLinear", [grow.node("GlobalMaxPool", [real], "node"), *q(0.0513, 3)], "end")
@@ -168,6 +186,7 @@ def max_of_codes(grow: Builder, x: str) -> str:
 
 NETWORKS = (
     *(average_pool, average_pool_counted, concat_of_one, concat_with_nothing),
+    *(conv_1d, conv_1d_nodes),
     *(conv_transpose_strided, conv_transpose_blocks, max_of_codes),
 )
 

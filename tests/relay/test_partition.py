@@ -31,7 +31,7 @@ def mixed() -> tuple[onnx.ModelProto, dict[str, Any]]:
     x = grow.node("QuantizeLinear", ["x", *q(0.05)], "q1")
     x = grow.node("QLinearAdd", [x, *q(0.05), codes(7), *q(0.02), *q(0.1)], "add", "com.microsoft")
     x = grow.node("DequantizeLinear", [x, *q(0.1)], "d1")
-    x = grow.node("Pow", [x, np.float32(1)], "power")
+    x = grow.node("Pow", [x, np.ones(7, np.float32)], "powers")
     x = grow.node("QuantizeLinear", [x, *q(0.3)], "q2")
     x = grow.node("DequantizeLinear", [x, *q(0.3)], "d2")
     inputs = {"x": normal(3, 7, scale=3)}
@@ -73,14 +73,14 @@ def test_what_the_epu_lacks_stays_on_the_host_with_reason_and_remedy() -> None:
         "q1": "EPU",
         "add": "EPU",
         "d1": "EPU",
-        "power": "host",
+        "powers": "host",
         "q2": "EPU",
         "d2": "EPU",
     }
-    assert rows["power"].op == "Pow"
-    assert "'power'" in rows["power"].reason
-    assert "Pow" in rows["power"].reason
-    assert rows["power"].remedy
+    assert rows["powers"].op == "power"
+    assert "'powers'" in rows["powers"].reason
+    assert "exponent" in rows["powers"].reason
+    assert rows["powers"].remedy
     assert by_node(placement(import_onnx(mixed()[0])[0])) == rows
 
 
