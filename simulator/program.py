@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from epu.simulator.machine import Machine
 from epu.simulator.operands import Grid, Lrm
@@ -82,10 +82,25 @@ class Tap:
 
 
 @dataclass(frozen=True)
+class Columns:
+    """Part of a tensor of ``shape``, seen as ``rows`` rows: ``width`` elements of each row, from ``first``."""
+
+    shape: tuple[int, ...]
+    rows: int
+    first: int
+    width: int
+
+    def of(self, tensor: Any) -> Any:
+        """That part of an array, as a view."""
+        return tensor.reshape(self.rows, -1)[:, self.first : self.first + self.width]
+
+
+@dataclass(frozen=True)
 class Derived:
     """A tensor the program never holds, because it is a function of 8-bit codes that a table has swallowed.
 
-    At the end of kernel number ``kernel`` it is ``table[code - low]`` for each code of that kernel's operand ``source``.
+    At the end of kernel number ``kernel`` it is ``table[code - low]`` for each code of that kernel's operand ``source``;
+    with ``columns`` these are that part of it.
     """
 
     tensor: str
@@ -94,6 +109,7 @@ class Derived:
     table: tuple[int, ...]
     low: int
     decode: Decode = Decode()
+    columns: Columns | None = None
 
 
 @dataclass(frozen=True)

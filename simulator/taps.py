@@ -39,9 +39,15 @@ class TapRecorder:
             self.tensors[buffer.name] = state.read(buffer)
             self.decodes[buffer.name] = buffer.decode
         for derived in self._derived.get(index, ()):
-            codes = state.read(next(buffer for buffer in (*span.inputs, *span.outputs) if buffer.name == derived.source))
-            table = np.array(derived.table, np.int32)
-            self.tensors[derived.tensor] = table[codes.astype(np.int64) - derived.low]
+            codes = state.read(
+                next(buffer for buffer in (*span.inputs, *span.outputs) if buffer.name == derived.source)
+            )
+            found = np.array(derived.table, np.int32)[codes.astype(np.int64) - derived.low]
+            if derived.columns is None:
+                self.tensors[derived.tensor] = found
+            else:
+                whole = self.tensors.setdefault(derived.tensor, np.zeros(derived.columns.shape, np.int32))
+                derived.columns.of(whole)[...] = found.reshape(derived.columns.rows, -1)
             self.decodes[derived.tensor] = derived.decode
 
     def _record(self, tap: Tap, state: Any) -> None:

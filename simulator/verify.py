@@ -20,7 +20,7 @@ from epu.simulator.instruction import (
 from epu.simulator.layout import bounds, elements_disjoint, overlap, same_or_disjoint_elements
 from epu.simulator.machine import Machine
 from epu.simulator.operands import SIZES
-from epu.simulator.program import Buffer, Decode, KernelSpan, Program, Tap
+from epu.simulator.program import Buffer, Columns, Decode, KernelSpan, Program, Tap
 
 
 def memory_sizes(machine: Machine, ext_bytes: int) -> dict[str, int]:
@@ -108,6 +108,13 @@ def _problems(program: Program) -> Iterator[str]:
             yield f"derived '{derived.tensor}' must name a kernel below {len(program.debug.kernels)}, found {derived.kernel}"
         elif derived.source not in _operands(program.debug.kernels[derived.kernel]):
             yield f"derived '{derived.tensor}' must read an operand of its kernel, found {derived.source!r}"
+        elif derived.columns is not None and not _fits(derived.columns):
+            yield f"derived '{derived.tensor}' must lie within its tensor, found {derived.columns}"
+
+
+def _fits(columns: Columns) -> bool:
+    size, rows = prod(columns.shape), columns.rows
+    return rows > 0 and size % rows == 0 and 0 <= columns.first <= columns.first + columns.width <= size // rows
 
 
 def _operands(span: KernelSpan) -> set[str]:

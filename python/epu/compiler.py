@@ -24,6 +24,7 @@ from epu.ocm_split import OcmSplitter
 from epu.passes.assign_fraction_bits import assign_fraction_bits
 from epu.passes.assign_ranges import assign_ranges
 from epu.passes.check_limits import check_limits
+from epu.passes.copy_viewed_inputs import copy_viewed_inputs
 from epu.passes.drop_empty import drop_empty
 from epu.passes.expand_conv_transpose import expand_conv_transpose
 from epu.passes.fold_constants import fold_constants
@@ -66,6 +67,7 @@ PASSES: tuple[Pass, ...] = (
     assign_missing,
     assign_fraction_bits,
     requantise_concats,
+    copy_viewed_inputs,
     reduce_last_axes,
     check_limits,
     expand_conv_transpose,
@@ -110,6 +112,9 @@ class CompiledModule:
             values.update({name: found[name] for name in kernel.outputs.values()})
             for name, (source, table) in kernel.derived.items():
                 found[name] = _derive(values[self.source(source)], table).reshape(self.graph.tensors[name].shape)
+            for name, columns, source, table in kernel.pieces:
+                whole = found.setdefault(name, np.zeros(columns.shape, np.int32))
+                columns.of(whole)[...] = _derive(values[self.source(source)], table).reshape(columns.rows, -1)
             values.update(
                 {name: np.asarray(force[name]) for name in kernel.outputs.values() if force and name in force}
             )

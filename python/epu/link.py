@@ -131,13 +131,14 @@ class Layout:
             inside = StagePart(kernel.kernel, point.stage, part.ranges)
             first = inside.first + inside.offset(point.offset)
             where = (point.grid, point.loops, point.operand, tensor.shape, first)
-            strides = [
+            row, col, inner = (
                 tuple(map(inside.offset, each)) for each in (point.row_strides, point.col_strides, point.strides)
-            ]
-            found.append(Tap(name, offset + point.pc, *where, *strides, decode_of(tensor)))
+            )
+            found.append(Tap(name, offset + point.pc, *where, row, col, inner, decode_of(tensor)))
         return found
 
     def derived(self, kernel: Lowered, index: int) -> list[Derived]:
+        whole = ((tensor, None, source, table) for tensor, (source, table) in kernel.derived.items())
         return [
             Derived(
                 tensor,
@@ -146,8 +147,9 @@ class Layout:
                 tuple(int(value) for value in table),
                 -128 if dtype_of(self.graph.tensors[source]) == "int8" else 0,
                 decode_of(self.graph.tensors[tensor]),
+                columns,
             )
-            for tensor, (source, table) in kernel.derived.items()
+            for tensor, columns, source, table in (*whole, *kernel.pieces)
         ]
 
     def buffer(self, name: str, place: tuple[str, int]) -> Buffer:

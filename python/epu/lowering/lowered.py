@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from epu.graph import Graph, Node, Quantized, Tensor
 from epu.lowering.split import Splits
 from epu.operators.row import output_tensor, quantized, required
+from epu.simulator.program import Columns
 
 if TYPE_CHECKING:
     from epu.tir_schedules.kernel import Kernel
@@ -22,7 +23,7 @@ class Lowered:
     ``inputs`` and ``outputs`` name graph tensors, ``constants`` and ``scalars`` hold values. ``observed``: stage → tensor.
     ``sums``: the observed tensors that the graph does not know. ``derived``: tensor → (source tensor, its value for each raw
     code of the source from the lowest). ``splits``: how the kernel is cut where the OCM is too small for it, None where it
-    cannot be.
+    cannot be. ``pieces``: parts of tensors, derived alike: tensor, place, source tensor, values.
     """
 
     node: Node
@@ -34,6 +35,7 @@ class Lowered:
     observed: dict[str, str] = field(default_factory=dict)
     sums: dict[str, Tensor] = field(default_factory=dict)
     derived: dict[str, tuple[str, NDArray[Any]]] = field(default_factory=dict)
+    pieces: list[tuple[str, Columns, str, NDArray[Any]]] = field(default_factory=list)
     splits: Splits | None = None
 
 

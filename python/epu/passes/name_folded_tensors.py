@@ -3,11 +3,12 @@ graph, so that each stays observable."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from epu.fixed_formats import SCALE
 from epu.graph import Float, Graph, Node, Quantized, Tensor
-from epu.operators.row import quantized_interval
+from epu.operators.row import quantized, quantized_interval
 from epu.passes.rewrite import is_per_tensor_byte
 
 OWN_TENSORS = frozenset(
@@ -17,15 +18,30 @@ OWN_TENSORS = frozenset(
 
 def name_folded_tensors(graph: Graph) -> Graph:
     """Covered tensors without entry → float tensors with the range of the codes."""
-    named = dict(graph.tensors)
+    named, nodes = dict(graph.tensors), []
     for node in graph.nodes:
         for name, source in {**decoded_tensors(node, graph), **moved_tensors(node, graph)}.items():
-            kind = graph.tensors[source].type
-            assert isinstance(kind, Quantized)
-            named.setdefault(
-                name, Tensor(name, graph.tensors[source].shape, Float(), None, quantized_interval(kind), SCALE)
-            )
-    return replace(graph, tensors=named)
+            named.setdefault(name, real(name, graph.tensors[source].shape, [graph.tensors[source]]))
+        joined = joined_tensor(node, graph)
+        if joined:
+            node = replace(node, attrs={**node.attrs, "joined": {joined: tuple(node.inputs)}})
+            inputs = [graph.tensors[name] for name in node.inputs]
+            named.setdefault(joined, real(joined, graph.tensors[node.outputs[0]].shape, inputs))
+        nodes.append(node)
+    return replace(graph, nodes=nodes, tensors=named)
+
+
+def real(name: str, shape: tuple[int, ...], sources: Sequence[Tensor]) -> Tensor:
+    """A float tensor that holds what the codes of the sources mean."""
+    ends = [end for source in sources for end in quantized_interval(quantized(source))]
+    return Tensor(name, shape, Float(), None, (min(ends), max(ends)), SCALE)
+
+
+def joined_tensor(node: Node, graph: Graph) -> str:
+    """Float tensor of a covered Concat, which holds what the codes of the inputs mean; empty where there is none."""
+    if node.op != "QLinearConcat" or any(graph.tensors[name].data is not None for name in node.inputs):
+        return ""
+    return next((tensors[0] for _, op, tensors in node.covers if op == "Concat"), "")
 
 
 def decoded_tensors(node: Node, graph: Graph) -> dict[str, str]:
