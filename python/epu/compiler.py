@@ -27,6 +27,7 @@ from epu.passes.check_limits import check_limits
 from epu.passes.copy_viewed_inputs import copy_viewed_inputs
 from epu.passes.drop_empty import drop_empty
 from epu.passes.expand_conv_transpose import expand_conv_transpose
+from epu.passes.expand_linear_resize import expand_linear_resize
 from epu.passes.fold_constants import fold_constants
 from epu.passes.name_folded_tensors import name_folded_tensors
 from epu.passes.recognise_layer_norm import recognise_layer_norm
@@ -71,6 +72,7 @@ PASSES: tuple[Pass, ...] = (
     reduce_last_axes,
     check_limits,
     expand_conv_transpose,
+    expand_linear_resize,
 )  # the order of compilation
 
 

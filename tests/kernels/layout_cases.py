@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 from hypothesis import strategies as st
 from node_cases import Draw, Found, byte, case, extent, flag, output_kind, shape_of, size, variable, window, zero_point
 from one_node import Case
 
-from epu.graph import Float, Quantized
+from epu.graph import Float, Integer, Quantized
 
 
 def operand(draw: Draw, c: Case, shape: tuple[int, ...]) -> Quantized | Float:
@@ -134,6 +135,27 @@ def resize_nearest(draw: Draw) -> Found:
     return c.graph("Resize", **attrs), c.inputs
 
 
+def resize_linear(draw: Draw) -> Found:
+    """Along one or two axes."""
+    c, plane, out = case(draw), (draw(extent), draw(extent)), (draw(extent), draw(extent))
+    kind = operand(draw, c, (1, 3, *plane))
+    c.result((1, 3, *out), kind)
+    where = draw(st.sampled_from(("asymmetric", "half_pixel", "align_corners")))
+    return c.graph("Resize", mode="linear", coordinate_transformation_mode=where), c.inputs
+
+
+def blend(draw: Draw) -> Found:
+    c, shape = case(draw), shape_of(draw)
+    kind = variable(draw, c, "a", shape) if draw(flag) else c.real("a", shape, draw(size))
+    c.add("b", shape, kind, c.raw(shape, kind.dtype if isinstance(kind, Quantized) else "int32", "random"), False)
+    c.tensors["b"].range, c.tensors["b"].range_source = c.tensors["a"].range, c.tensors["a"].range_source
+    for name in "vw":
+        c.add(name, shape, Integer("int32"), c.rng.integers(0, 1 << 28, shape, np.int32), True)
+    c.result(shape, kind)
+    c.tensors["y"].range, c.tensors["y"].range_source = c.tensors["a"].range, c.tensors["a"].range_source
+    return c.graph("Blend", shift=29), c.inputs
+
+
 def rescale(draw: Draw) -> Found:
     c, shape = case(draw), shape_of(draw)
     c.real("x", shape, draw(size))
@@ -255,7 +277,8 @@ LAYOUT: dict[str, tuple[Callable[[Any], Found], ...]] = {
     "ZeroStuff": (zero_stuff,),
     "QLinearConvTranspose": (int8_conv_transpose,),
     "ConvTranspose": (fixed_conv_transpose,),
-    "Resize": (resize_nearest,),
+    "Blend": (blend,),
+    "Resize": (resize_nearest, resize_linear),
     "Rescale": (rescale,),
     "ReduceSum": (lambda draw: reduction(draw, "ReduceSum"),),
     "ReduceMax": (lambda draw: reduction(draw, "ReduceMax"),),

@@ -10,11 +10,11 @@ from one_node import assert_same
 
 from epu.compiler import PASSES
 from epu.graph import Graph
-from epu.passes import expand_conv_transpose, reduce_last_axes, requantise_concats
+from epu.passes import expand_conv_transpose, expand_linear_resize, reduce_last_axes, requantise_concats
 from epu.reference import run_reference
 
-EXPANSIONS = (requantise_concats, reduce_last_axes, expand_conv_transpose)
-OPS = ("Concat", "QLinearConcat", "QLinearConvTranspose", "ConvTranspose")
+EXPANSIONS = (requantise_concats, reduce_last_axes, expand_conv_transpose, expand_linear_resize)
+OPS = ("Concat", "QLinearConcat", "QLinearConvTranspose", "ConvTranspose", "Resize")
 BUILDERS = [pytest.param(build, id=op) for op in OPS for build in LAYOUT[op]]
 
 

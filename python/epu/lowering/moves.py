@@ -181,12 +181,8 @@ def lower_zero_stuff(node: Node, graph: Graph, rounding: str) -> Lowered:
 
 
 def lower_resize(node: Node, graph: Graph, rounding: str) -> Lowered:
+    """By positions; ``expand_linear_resize`` has split a linear one."""
     x = operand(node, graph, 0)
-    if node.attrs.get("mode", "nearest") != "nearest":
-        raise UnsupportedNode(
-            f"ONNX node '{node.name}' (Resize): the EPU has a kernel for mode nearest, found {node.attrs['mode']}. "
-            "Leave the node on the host."
-        )
     found = positions(node, graph)
     axes = [runs_of(found[k]) if k in found else identity(size) for k, size in enumerate(x.shape)]
     return lower_move(node, graph, axes, [x])

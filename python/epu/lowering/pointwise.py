@@ -256,6 +256,22 @@ def lower_rescale(node: Node, graph: Graph, rounding: str) -> Lowered:
     return build(node, graph, "Rescale", {"A": x}, lambda v: sat(rshr(v["A"], v["shift"]), "int32"), scalars)
 
 
+def lower_blend(node: Node, graph: Graph, rounding: str) -> Lowered:
+    """A sum of products with constant weights, rounded once."""
+    from epu.tir_schedules.intrinsics import rshr, sat
+
+    dtype, count = dtype_of(result(node, graph)), len(node.inputs) // 2
+    operands = {f"{'XW'[k // count]}{k % count}": operand(node, graph, k) for k in range(2 * count)}
+
+    def body(v: dict[str, Any]) -> Any:
+        total = v["X0"].astype("int64") * v["W0"].astype("int64")
+        for k in range(1, count):
+            total = total + v[f"X{k}"].astype("int64") * v[f"W{k}"].astype("int64")
+        return sat(rshr(total, v["shift"]), dtype)
+
+    return build(node, graph, f"Blend_{count}_{dtype}", operands, body, {"shift": node.attrs["shift"]})
+
+
 def shifted_constant(node: Node, tensor: Tensor, amount: int) -> Array:
     """A constant at the output's fraction bits, ``amount`` fewer than its own."""
     moved = shift_even(np.asarray(tensor.data, np.int64), np.int64(amount))

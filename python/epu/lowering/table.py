@@ -68,6 +68,7 @@ LOWERINGS: dict[str, Lowering] = {
     "DepthToSpace": moves.lower_depth_to_space,
     "SpaceToDepth": moves.lower_space_to_depth,
     "ZeroStuff": moves.lower_zero_stuff,
+    "Blend": pointwise.lower_blend,
     "Resize": moves.lower_resize,
 }
 

@@ -1,11 +1,13 @@
-"""Resize: nearest by the positions that the coordinates give, linear with weights of 14 bits per axis."""
+"""Resize: nearest by the positions that the coordinates give, linear as a weighted sum of neighbours, rounded once."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from math import ceil, floor
+from functools import cache
+from itertools import product
+from math import ceil, floor, prod
 
 import numpy as np
 
@@ -18,7 +20,6 @@ from epu.operators.row import (
     Limit,
     Operator,
     Values,
-    along,
     interval,
     output_tensor,
     required,
@@ -26,7 +27,7 @@ from epu.operators.row import (
     value,
 )
 
-WEIGHT_BITS = 14  # of one axis; two axes leave 4 bits of an int64 for the sum
+WEIGHT_BITS = 30  # the weights of a position add up to 2**30
 
 COORDINATES = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric", "half_pixel_symmetric")
 ROUNDINGS = {
@@ -39,12 +40,12 @@ ROUNDINGS = {
 
 @dataclass(frozen=True)
 class Sampled:
-    """One resized axis: two neighbours of each output position, and the weight of the second in 2**-WEIGHT_BITS."""
+    """One resized axis: two neighbours of each output position, and the weight of the second."""
 
     axis: int
     low: tuple[int, ...]
     high: tuple[int, ...]
-    weight: tuple[int, ...]
+    weight: tuple[Fraction, ...]
 
 
 def coordinate(mode: str, position: int, size: int, out: int) -> Fraction:
@@ -69,7 +70,9 @@ def coordinates(node: Node, graph: Graph) -> Iterator[tuple[int, int, list[Fract
 
 
 def positions(node: Node, graph: Graph) -> dict[int, list[int]]:
-    """Nearest: the input position of each output position, by axis that changes."""
+    """Nearest: the input position of each output position, by axis that changes; attribute ``positions`` says them itself."""
+    if "positions" in node.attrs:
+        return dict(node.attrs["positions"])
     rounded = ROUNDINGS[node.attrs.get("nearest_mode", "round_prefer_floor")]
     return {
         axis: [min(max(rounded(each), 0), size - 1) for each in found] for axis, size, found in coordinates(node, graph)
@@ -85,27 +88,60 @@ def sampled(axis: int, size: int, found: list[Fraction]) -> Sampled:
     inside = [min(max(each, Fraction(0)), Fraction(size - 1)) for each in found]
     low = tuple(min(floor(each), max(size - 2, 0)) for each in inside)
     high = tuple(min(each + 1, size - 1) for each in low)
-    return Sampled(axis, low, high, tuple(round((each - base) * 2**WEIGHT_BITS) for each, base in zip(inside, low)))
+    return Sampled(axis, low, high, tuple(each - base for each, base in zip(inside, low)))
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """One choice of neighbours: positions by axis, and its weights in 2**-WEIGHT_BITS, one per pair of output positions."""
+
+    positions: dict[int, list[int]]
+    weights: Ints
+
+
+def neighbours(axes: list[Sampled], rank: int) -> list[Neighbour]:
+    """Every choice along one or two axes; the last one's weights are what the others leave."""
+    found: list[Neighbour] = []
+    for choice in product((False, True), repeat=len(axes)):
+        chosen = {each.axis: list(each.high if high else each.low) for each, high in zip(axes, choice)}
+        left = 2**WEIGHT_BITS - sum(each.weights for each in found)
+        weights = left if all(choice) else choice_weights(axes, choice, rank)
+        found.append(Neighbour(chosen, np.asarray(weights, np.int64)))
+    return found
+
+
+def choice_weights(axes: list[Sampled], choice: tuple[bool, ...], rank: int) -> Ints:
+    """Products of the axes' weights, half to even."""
+    lists = [[w if high else 1 - w for w in each.weight] for each, high in zip(axes, choice)]
+    rounded = cache(lambda *each: round(prod(each) * 2**WEIGHT_BITS))
+    shape = [1] * rank
+    for each in axes:
+        shape[each.axis] = len(each.weight)
+    return np.array([rounded(*each) for each in product(*lists)], np.int64).reshape(shape)
 
 
 def resize_reference(node: Node, graph: Graph, values: Values, rounding: str) -> list[Array]:
     x = values[node.inputs[0]]
     if node.attrs.get("mode", "nearest") == "nearest":
-        for axis, found in positions(node, graph).items():
-            x = np.take(x, np.array(found, np.int64), axis)
+        return [picked(x, positions(node, graph))]
+    axes = samples(node, graph)
+    if not axes:
         return [x]
-    total, axes = value(node, values, 0), samples(node, graph)
-    for each in axes:
-        total = weighted(total, each)
-    return [saturate(rshr(total, WEIGHT_BITS * len(axes)), str(x.dtype))]
+    total = sum(picked(x, each.positions).astype(np.int64) * each.weights for each in neighbours(axes, x.ndim))
+    return [saturate(rshr(np.asarray(total), WEIGHT_BITS), str(x.dtype))]
 
 
-def weighted(x: Ints, each: Sampled) -> Ints:
-    """The weighted sum of two neighbours along one axis."""
-    second = along(np.array(each.weight, np.int64), each.axis, x.ndim)
-    low, high = (np.take(x, np.array(found, np.int64), each.axis) for found in (each.low, each.high))
-    found: Ints = low * (2**WEIGHT_BITS - second) + high * second
-    return found
+def picked(x: Array, found: dict[int, list[int]]) -> Array:
+    for axis, places in found.items():
+        x = np.take(x, np.array(places, np.int64), axis)
+    return x
+
+
+def blend_reference(node: Node, graph: Graph, values: Values, rounding: str) -> list[Array]:
+    """Inputs: neighbours, then as many weights of 2**-shift."""
+    count = len(node.inputs) // 2
+    total = sum(value(node, values, k) * value(node, values, count + k) for k in range(count))
+    return [saturate(rshr(np.asarray(total), node.attrs["shift"]), str(values[node.inputs[0]].dtype))]
 
 
 def same_intervals(node: Node, graph: Graph) -> dict[str, Interval]:
@@ -140,4 +176,5 @@ ROWS = (
         intervals=same_intervals,
         formats=same_format,
     ),
+    Operator("Blend", "elementwise", (), blend_reference),
 )

@@ -7,6 +7,7 @@ from epu.passes.assign_ranges import assign_ranges
 from epu.passes.check_limits import check_limits
 from epu.passes.drop_empty import drop_empty
 from epu.passes.expand_conv_transpose import expand_conv_transpose
+from epu.passes.expand_linear_resize import expand_linear_resize
 from epu.passes.fold_constants import fold_constants
 from epu.passes.recognise_layer_norm import recognise_layer_norm
 from epu.passes.recognise_softmax import recognise_softmax
@@ -21,6 +22,7 @@ __all__ = [
     "check_limits",
     "drop_empty",
     "expand_conv_transpose",
+    "expand_linear_resize",
     "fold_constants",
     "recognise_layer_norm",
     "recognise_softmax",
