@@ -60,7 +60,9 @@ def _parse(path: Path) -> onnx.ModelProto:
         model.ParseFromString(data)
     except Exception as error:  # DecodeError of google.protobuf, which onnx does not re-export
         raise UserError(_damage(path, data)) from error
-    if not model.graph.node or not model.opset_import:
+    if model.opset_import and not model.graph.node:
+        raise UserError(f"'{path}' has no nodes: there is nothing to compute. Give a model with at least one.")
+    if not model.opset_import:
         raise UserError(_damage(path, data))
     return model
 

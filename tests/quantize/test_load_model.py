@@ -78,6 +78,12 @@ def test_truncated_file(tmp_path: Path, share: float) -> None:
         load_model(path)
 
 
+def test_model_without_nodes(tmp_path: Path) -> None:
+    path = saved(tmp_path, model_of([], [value("x", [1])], [value("x", [1])], {}))
+    with pytest.raises(UserError, match=r"m\.onnx' has no nodes: there is nothing to compute\."):
+        load_model(path)
+
+
 def test_weight_of_another_size_than_its_shape() -> None:
     model = conv_net()
     model.graph.initializer[0].raw_data = model.graph.initializer[0].raw_data[:-4]

@@ -126,9 +126,11 @@ def folded_bias(node: Node, graph: Graph, weight_sums: Array, bias: Array | None
         return None
     total = np.zeros(count, np.int64) if bias is None else np.broadcast_to(np.ravel(bias), (count,)).astype(np.int64)
     total = total - zero * weight_sums
-    if np.abs(total).max(initial=0) >= 2**31:
+    outside = total[(total < -(2**31)) | (total >= 2**31)]
+    if outside.size:
         raise UnsupportedNode(
-            f"ONNX node '{node.name}' ({node.op}): bias with the input's zero point must fit int32, found {np.abs(total).max()}."
+            f"ONNX node '{node.name}' ({node.op}): bias with the input's zero point must fit int32, found {outside[0]}. "
+            "Quantise the weights of that channel with a larger scale."
         )
     return total.astype(np.int32)
 

@@ -22,5 +22,6 @@ def check_limits(graph: Graph) -> Graph:
 def refusal(node: Node, sentence: str, found: str) -> UnsupportedNode:
     return UnsupportedNode(
         f"ONNX node '{node.name}' ({node.op}): {sentence}, found {found}. "
-        f"Change the node, or leave it on the host with exclude=['{node.name}']."
+        f"Change the node, cut it off (epu cut), or build with TVM, where epu.config(exclude=['{node.name}']) "
+        "leaves it on the host."
     )
