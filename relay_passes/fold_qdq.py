@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from epu.graph import Quantized
 from epu.relay_passes.draft import Draft, Use
-from epu.relay_passes.relay_view import Operand, Step
+from epu.relay_passes.relay_view import Const, Operand, Step
 
 
 def fold_qdq(drafts: list[Draft], outputs: Sequence[Operand]) -> list[Draft]:
@@ -69,6 +69,19 @@ def _one_onnx_node(draft: Draft, inner: Draft, uses: list[Use]) -> bool:
     return bool(draft.root.span) and draft.root.span == inner.root.span and _all_per_tensor(draft, inner, uses)
 
 
+def _average(draft: Draft, inner: Draft, uses: list[Use]) -> bool:
+    """Windows that count alike: one scale for their sums, which are what the float average shows."""
+    padded = any(inner.attrs["pads"]) and not inner.attrs.get("count_include_pad", 0)
+    alike = not padded and not inner.attrs.get("ceil_mode", 0)
+    return _all_per_tensor(draft, inner, uses) and (alike or _one_onnx_node(draft, inner, uses))
+
+
+def _variable(draft: Draft, inner: Draft, uses: list[Use]) -> bool:
+    """Constants among the float inputs of a concatenation are no codes that can be observed."""
+    constant = any(isinstance(use.operand, Const) for use in uses)
+    return _all_per_tensor(draft, inner, uses) and (not constant or _one_onnx_node(draft, inner, uses))
+
+
 def _linear(draft: Draft, inner: Draft, uses: list[Use]) -> bool:
     """Per-tensor data, weights with scales per output channel at most, an int32 bias in units of the product."""
     data, weight, *bias = (use.want for use in uses)
@@ -114,8 +127,8 @@ CODE_MOVES = (
 FOLDS: dict[str, tuple[str, Callable[[Draft, Draft, list[Use]], bool]]] = {
     "Add": ("QLinearAdd", _all_per_tensor),
     "Mul": ("QLinearMul", _all_per_tensor),
-    "Concat": ("QLinearConcat", _all_per_tensor),
-    "AveragePool": ("QLinearAveragePool", _all_per_tensor),
+    "Concat": ("QLinearConcat", _variable),
+    "AveragePool": ("QLinearAveragePool", _average),
     "GlobalAveragePool": ("QLinearGlobalAveragePool", _all_per_tensor),
     "Sigmoid": ("QLinearSigmoid", _one_onnx_node),
     "LeakyRelu": ("QLinearLeakyRelu", _one_onnx_node),

@@ -187,7 +187,8 @@ class _Builder:
         }
 
     def _covered_tensor(self, part: Draft, draft: Draft, output: str) -> str:
-        return output if part.root is draft.root else self.tensor_names.get((part.root.span, 0), f"{part.root.span}:0")
+        key = (part.root.span, part.root.output)
+        return output if part.root is draft.root else self.tensor_names.get(key, f"{key[0]}:{key[1]}")
 
     def _input(self, use: Use, draft: Draft | None = None) -> str:
         if use.operand is None:

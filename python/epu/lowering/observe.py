@@ -16,11 +16,11 @@ from epu.operators.row import quantized, required, scale32
 
 
 def covered_result(node: Node) -> str:
-    """The covered tensor that the group's QuantizeLinear reads; empty where there is none."""
+    """The covered tensor that the group's QuantizeLinear reads; empty where there is none, or where other nodes follow."""
     if len(node.covers) < 2:
         return ""
-    (inner, _, tensors), (last, _, _) = node.covers[-2:]
-    return tensors[0] if inner != last else ""
+    (inner, _, tensors), (last, _, results) = node.covers[-2:]
+    return tensors[0] if inner != last and list(results) == node.outputs else ""
 
 
 def observe_sum(
