@@ -13,7 +13,7 @@ from epu.relay_passes.onnx_elementwise import CONVERTERS as ELEMENTWISE
 from epu.relay_passes.onnx_functions import CONVERTERS as FUNCTIONS
 from epu.relay_passes.onnx_layout import CONVERTERS as LAYOUT
 from epu.relay_passes.onnx_linear import CONVERTERS as LINEAR
-from epu.relay_passes.onnx_node import OnnxNode, Shape, Value, constant
+from epu.relay_passes.onnx_node import DTYPES, OnnxNode, Shape, Value, constant
 from epu.relay_passes.onnx_pooling import CONVERTERS as POOLING
 from epu.relay_passes.onnx_quantized import CONVERTERS as QUANTIZED
 from epu.relay_passes.tvm_relay import relay, span_of, tvm
@@ -103,6 +103,11 @@ def _input(info: ValueInfoProto, shapes: dict[str, Shape]) -> Value:
             f"Fix the shape in the model or pass shapes={{'{info.name}': (1, ...)}}."
         )
     dtype = str(helper.tensor_dtype_to_np_dtype(tensor.elem_type))
+    if dtype not in DTYPES:
+        raise UserError(
+            f"ONNX input '{info.name}': tensors must be bool, integers of 8 to 64 bits or floats, found {dtype}. "
+            "Cut the model behind it."
+        )
     return Value(tuple(dims), dtype, relay.var(info.name, shape=dims, dtype=dtype, span=span_of(info.name)))
 
 
@@ -129,7 +134,11 @@ def _open(proto: NodeProto, name: str, values: dict[str, Value], opset: int) -> 
         )
     attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in proto.attribute}
     inputs = [values[key] if key else None for key in proto.input]
-    return OnnxNode(name, proto.op_type, inputs, attributes, opset, len(proto.output))
+    node = OnnxNode(name, proto.op_type, inputs, attributes, opset, len(proto.output))
+    for value in inputs:
+        if value is not None:
+            node.require_dtype(value.dtype)
+    return node
 
 
 def _convert(node: OnnxNode) -> list[Value]:

@@ -137,11 +137,19 @@ def identity(node: OnnxNode) -> Value:
     return node.result(node.emit(relay.copy(value.expr)), value.shape)
 
 
+def dropout(node: OnnxNode) -> Value:
+    """Of inference: the input."""
+    if node.has(2) and node.data(2).any():
+        raise node.refuse("training_mode must be false", True, "Export the model for inference")
+    return identity(node)
+
+
 def cast(node: OnnxNode) -> Value:
     from onnx import helper
 
     value = node.input(0)
     dtype = str(helper.tensor_dtype_to_np_dtype(node.attr("to")))
+    node.require_dtype(dtype)
     expr = relay.copy(value.expr) if dtype == value.dtype else relay.cast(value.expr, dtype)
     return node.result(node.emit(expr), value.shape, dtype)
 
@@ -167,7 +175,9 @@ def depth_to_space(node: OnnxNode) -> Value:
 
 def space_to_depth(node: OnnxNode) -> Value:
     batch, channels, height, width = node.input(0).shape
-    block = node.attr("blocksize")
+    block, mode = node.attr("blocksize"), node.text("mode", "DCR")
+    if mode != "DCR":
+        raise node.refuse("the mode must be DCR", mode, "Build it from Reshape and Transpose")
     expr = relay.nn.space_to_depth(node.input(0).expr, block, "NCHW")
     return node.result(node.emit(expr), (batch, channels * block**2, height // block, width // block))
 
@@ -210,7 +220,7 @@ CONVERTERS: dict[str, Converter] = {
     "Split": split,
     "Gather": gather,
     "Identity": identity,
-    "Dropout": identity,
+    "Dropout": dropout,
     "Cast": cast,
     "Expand": expand,
     "Tile": tile,

@@ -14,6 +14,9 @@ from epu.simulator.errors import UnsupportedNode
 
 Shape = tuple[int, ...]
 
+INTEGERS = frozenset(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
+DTYPES = frozenset({"bool", "float16", "float32", "float64", *INTEGERS})  # what Relay and NumPy both have
+
 
 @dataclass(frozen=True)
 class Value:
@@ -92,6 +95,11 @@ class OnnxNode:
     def result(self, expr: Any, shape: Shape, dtype: str | None = None) -> Value:
         """Output value of this node."""
         return Value(tuple(int(d) for d in shape), dtype or self.input(0).dtype, expr)
+
+    def require_dtype(self, dtype: str) -> None:
+        """Refuse a type that Relay does not have."""
+        if dtype not in DTYPES:
+            raise self.refuse("tensors must be bool, integers of 8 to 64 bits or floats", dtype, "Cast it on the host")
 
     def refuse(self, limit: str, found: Any, remedy: str) -> UnsupportedNode:
         """Error that names this node."""

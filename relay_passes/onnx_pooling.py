@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from epu.relay_passes.onnx_elementwise import Converter
@@ -31,6 +31,15 @@ class Window:
             return room // self.strides[axis] + 1
         count = -(-room // self.strides[axis]) + 1
         return count - int((count - 1) * self.strides[axis] >= size + self.pads[axis])
+
+    def rounds_up(self, spatial: Shape) -> bool | None:
+        """Whether all axes have the outputs of ceil_mode, of which Relay keeps windows that start in the end padding too;
+        None where an axis wants the one and another the other."""
+        plain, full = replace(self, ceil=False), self.out_shape(spatial)
+        if full == plain.out_shape(spatial):
+            return False
+        rooms = [plain.out_size(size + self.strides[axis] - 1, axis) for axis, size in enumerate(spatial)]
+        return True if full == tuple(rooms) else None
 
     def out_shape(self, spatial: Shape) -> Shape:
         return tuple(self.out_size(size, axis) for axis, size in enumerate(spatial))
@@ -71,13 +80,17 @@ def pool_expr(node: OnnxNode, table: dict[int, Any], expr: Any, **more: Any) -> 
     shape = node.input(0).shape
     window = window_of(node, shape[2:], tuple(node.attr("kernel_shape")))
     function = spatial_function(node, table)
+    ceil = window.rounds_up(shape[2:])
+    if ceil is None:
+        remedy = "Give explicit pads and ceil_mode 0"
+        raise node.refuse("ceil_mode must drop no window in the padding", list(window.out_shape(shape[2:])), remedy)
     call = function(
         expr,
         pool_size=window.kernel,
         strides=window.strides,
         dilation=window.dilations,
         padding=window.pads,
-        ceil_mode=window.ceil,
+        ceil_mode=ceil,
         **more,
     )
     return node.emit(call), shape[:2] + window.out_shape(shape[2:])

@@ -59,13 +59,25 @@ def _quantized(node: OnnxNode, expr: Any, scale: Scale, axis: int = -1) -> Any:
     return node.emit(qnn.quantize(expr, *scale.exprs, axis=axis, out_dtype=scale.dtype))
 
 
+def _require_one_axis(node: OnnxNode, scale: Scale) -> None:
+    if node.attr("block_size", 0) or scale.scale.size > max(scale.scale.shape, default=1):
+        shape = list(scale.scale.shape)
+        raise node.refuse("there must be one scale, or one per channel", f"shape {shape}", "Requantise the tensor")
+    if scale.dtype not in ("int8", "uint8", "int32"):
+        raise node.refuse("codes must be int8, uint8 or int32", scale.dtype, "Quantise to eight bits")
+
+
 def quantize_linear(node: OnnxNode) -> Value:
     value, scale = node.input(0), scale_at(node, 1)
+    _require_one_axis(node, scale)
     return node.result(_quantized(node, value.expr, scale, _axis(node, value, scale)), value.shape, scale.dtype)
 
 
 def dequantize_linear(node: OnnxNode) -> Value:
     value, scale = node.input(0), scale_at(node, 1)
+    _require_one_axis(node, scale)
+    if value.dtype not in ("int8", "uint8", "int32"):
+        raise node.refuse("the input must be int8, uint8 or int32", value.dtype, "Quantise to eight bits")
     return node.result(_dequantized(node, value, scale, _axis(node, value, scale)), value.shape, "float32")
 
 

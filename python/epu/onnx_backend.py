@@ -7,7 +7,6 @@ comes from the ISS; what the EPU cannot run is a ``Refused``.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -20,13 +19,13 @@ import onnx.inliner
 from numpy.typing import NDArray
 from onnx.backend.base import Backend, BackendRep
 from onnx.backend.test.runner import BackendIsNotSupposedToImplementIt
-from onnx.reference import ReferenceEvaluator
 
 from epu.errors import UnsupportedNode, UserError
 from epu.front_end import Imported, import_model, require_all_on_epu, to_typed_graph
 from epu.hw_config import HWConfig
 from epu.onnx_fold import finite_masks, fold_known
 from epu.onnx_load import load_model
+from epu.onnx_observe import observe
 from epu.onnx_promote import constant_inputs, promote, prune
 from epu.onnx_reals import to_float32
 from epu.onnx_shapes import fix_shapes, graph_inputs
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
 
 Key = tuple[tuple[str, tuple[int, ...], bytes], ...]
 NAME = "epu"
+FOLDED_WHOLE = ("Range",)  # ONNX spells it out as a Loop
 
 
 class Refused(UnsupportedNode, BackendIsNotSupposedToImplementIt):  # the runner skips the latter
@@ -139,9 +139,9 @@ class EpuRep(BackendRep):
         return constant_inputs(self._simple)
 
     def _specialised(self, feeds: Arrays, constants: Arrays) -> onnx.ModelProto:
-        shapes = {value.name: feeds[value.name].shape for value in graph_inputs(self._simple)}
-        model = fix_shapes(self._simple, shapes)
-        model = finite_masks(fold_known(promote(model, constants)))
+        model = promote(self._simple, constants)
+        model = fix_shapes(model, {value.name: feeds[value.name].shape for value in graph_inputs(model)})
+        model = finite_masks(fold_known(model))
         return load_model(prune(model, {value.name for value in model.graph.output}))
 
     def _import(self, model: onnx.ModelProto) -> Variant:
@@ -211,7 +211,7 @@ def expand_functions(model: onnx.ModelProto) -> onnx.ModelProto:
     unknown = [(node.domain, node.op_type) for node in model.graph.node if node.op_type not in CONVERTERS]
     if not unknown:
         return model
-    kept = [("", op) for op in CONVERTERS]
+    kept = [("", op) for op in (*CONVERTERS, *FOLDED_WHOLE)]
     spelt = onnx.shape_inference.infer_shapes(with_default_attributes(model), data_prop=True)
     try:
         return onnx.inliner.inline_selected_functions(spelt, kept, exclude=True, inline_schema_functions=True)
@@ -233,24 +233,6 @@ def with_default_attributes(model: onnx.ModelProto) -> onnx.ModelProto:
     return result
 
 
-def observe(model: onnx.ModelProto, feeds: Mapping[str, NDArray[Any]]) -> Ranges:
-    """Lowest and highest value of each real tensor for these inputs. Raises UserError for NaN or infinity."""
-    wanted = {value.name: feeds[value.name] for value in graph_inputs(model)}
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")
-        values: Any = ReferenceEvaluator(model).run(None, wanted, intermediate=True)
-    arrays = {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
-    return {name: _range(name, value) for name, value in arrays.items() if value.dtype.kind == "f"}
-
-
-def _range(name: str, values: NDArray[Any]) -> tuple[float, float]:
-    if not np.isfinite(values).all():
-        raise UserError(
-            f"tensor '{name}': fixed point has finite values only, found NaN or infinity. Bound the tensor."
-        )
-    return (float(values.min()), float(values.max())) if values.size else (0.0, 0.0)
-
-
 def _covered(ranges: Ranges, seen: Ranges) -> bool:
     return all(ranges[name][0] <= low and high <= ranges[name][1] for name, (low, high) in seen.items())
 
@@ -261,13 +243,23 @@ def _union(left: Ranges, right: Ranges) -> Ranges:
 
 
 def folded_outputs(imported: Imported, model: onnx.ModelProto) -> Arrays:
-    """Outputs that depend on no input: constants, shapes and what is made of them."""
+    """Outputs that depend on no input, constants, shapes and what is made of them, and those without elements."""
     from tvm import relay
 
     body = imported.module["main"].body
     fields = list(body.fields) if isinstance(body, relay.Tuple) else [body]
     named = zip((value.name for value in model.graph.output), fields, strict=True)
-    return {name: each.data.numpy() for name, each in named if isinstance(each, relay.Constant)}
+    found = {name: _folded(each) for name, each in named}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _folded(expr: Any) -> NDArray[Any] | None:
+    from tvm import relay
+
+    if isinstance(expr, relay.Constant):
+        return np.asarray(expr.data.numpy())
+    shape = tuple(int(size) for size in expr.checked_type.shape)
+    return np.zeros(shape, expr.checked_type.dtype) if 0 in shape else None
 
 
 def _require_numbers(model: onnx.ModelProto) -> None:

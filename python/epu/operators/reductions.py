@@ -7,7 +7,7 @@ from math import sqrt
 import numpy as np
 
 from epu.elementary import normal_sqrt
-from epu.graph import Graph, Node
+from epu.graph import Graph, Integer, Node
 from epu.lanes import mulr, rshr, saturate
 from epu.operators.layer_norm import square_shift
 from epu.operators.reduce_mean import reduced_axes, reduced_count
@@ -19,6 +19,7 @@ from epu.operators.row import (
     Limit,
     Operator,
     Values,
+    found_type,
     frac,
     interval,
     magnitude,
@@ -65,7 +66,8 @@ def norm_reference(node: Node, graph: Graph, values: Values, rounding: str) -> l
 
 
 def extreme_intervals(node: Node, graph: Graph) -> dict[str, Interval]:
-    return {node.outputs[0]: interval(required(node, graph, 0))}
+    tensor = required(node, graph, 0)
+    return {} if isinstance(tensor.type, Integer) else {node.outputs[0]: interval(tensor)}
 
 
 def sum_intervals(node: Node, graph: Graph) -> dict[str, Interval]:
@@ -83,11 +85,17 @@ def check_count(node: Node, graph: Graph) -> str | None:
     return None if 0 < found <= LARGEST_COUNT else str(found)
 
 
+def check_no_integers(node: Node, graph: Graph) -> str | None:
+    tensor = required(node, graph, 0)
+    return found_type(tensor) if isinstance(tensor.type, Integer) else None
+
+
+ORDERED = Limit("the input is float or quantized", check_no_integers)
 COUNT = Limit("1 to 2**20 elements are folded", check_count)
 LIMITS = (FLOAT_TENSORS, COUNT)
 ROWS = (
-    Operator("ReduceMax", "fold", (COUNT,), extreme_reference, extreme_intervals, formats=same_format),
-    Operator("ReduceMin", "fold", (COUNT,), extreme_reference, extreme_intervals, formats=same_format),
+    Operator("ReduceMax", "fold", (ORDERED, COUNT), extreme_reference, extreme_intervals, formats=same_format),
+    Operator("ReduceMin", "fold", (ORDERED, COUNT), extreme_reference, extreme_intervals, formats=same_format),
     Operator("ReduceSum", "fold", LIMITS, sum_reference, sum_intervals),
     Operator("ReduceL2", "fold", LIMITS, norm_reference, norm_intervals),
 )
