@@ -343,7 +343,11 @@ def test_an_unknown_operator_is_refused() -> None:
     ("line", "tensors", "message"),
     [
         ("Add x i -> y", {"i": Integer("int64")}, r"\(Add\): inputs and outputs are float, found int64 'i'"),
-        ("Pow x c -> y", {"c": np.float32([5])}, r"\(Pow\): the exponent is the constant 2, 3, 4 or 0.5, found \[5.0\]"),
+        (
+            "Pow x c -> y",
+            {"c": np.float32([5])},
+            r"\(Pow\): the exponent is the constant 2, 3, 4 or 0.5, found \[5.0\]",
+        ),
         ("Pow x z -> y", {}, r"found the variable 'z'"),
         ("Div x c -> y", {"c": np.float32([1, 0])}, r"a constant divisor is not 0, found 0 in 'c'"),
         ("QLinearAdd x q -> y", {}, r"\(QLinearAdd\): inputs are quantized int8 or uint8, found float 'x'"),
