@@ -104,9 +104,9 @@ def placement(
 def _rows(function: Any, exclude: Collection[str], calibrated: bool) -> list[Placement]:
     try:
         view = view_function(function)
-    except UserError as error:
+        found = recognise(view)
+    except UserError as error:  # unbound parameters among them
         return [_host_row("main", "function", error)]
-    found = recognise(view)
     refusals = refused(view, found, exclude, calibrated)
     names = draft_names(found.drafts)
     own = [draft for draft in found.drafts if not _is_epu_call(draft)]

@@ -22,6 +22,7 @@ BANDWIDTH_LIMITS = (0.1, 1024.0)
 MACS_PER_PE = (8, 16)
 BYTES_MULTIPLE = 8
 
+_NUMBER = re.compile(r"\s*\d+(\.\d+)?\s*")
 _QUANTITY = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([A-Za-z/]+)\s*")
 
 
@@ -110,6 +111,8 @@ def _rate(field: str, value: Rate | None, default: float) -> float:
 
 def _quantity(field: str, value: Any, units: dict[str, float] | dict[str, int], form: str) -> float:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return float(value)
+    if isinstance(value, str) and _NUMBER.fullmatch(value):  # as typed at a prompt
         return float(value)
     match = _QUANTITY.fullmatch(value) if isinstance(value, str) else None
     unit = match[2].lower().replace("/s", "ps") if match else ""

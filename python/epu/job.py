@@ -217,8 +217,15 @@ class ChimeraJob:
 
     def _inputs(self, inputs: Inputs | str | os.PathLike[str] | None) -> Inputs:
         if isinstance(inputs, (str, os.PathLike)):
-            return load_arrays(inputs)
-        return sample_inputs(self.program, self.graph) if inputs is None else inputs
+            inputs = load_arrays(inputs)
+        if inputs is None:
+            return sample_inputs(self.program, self.graph)
+        if not isinstance(inputs, Mapping):
+            raise UserError(
+                f"inputs must be a dict of arrays by name or the path of an .npz file, found {type(inputs).__name__}."
+            )
+        encode(self.program.inputs, inputs)  # refuses what does not fit before anything runs
+        return inputs
 
     def _write_run(self, raw: Inputs, outputs: Inputs) -> None:
         write_raw(self.run_directory, "input", raw)

@@ -86,3 +86,9 @@ def test_bad_values_are_refused_with_field_value_and_what_is_allowed(field: str,
     assert field in message
     assert repr(value) in message
     assert allowed in message
+
+
+def test_numbers_typed_at_a_prompt() -> None:
+    """``--ext-rd-bw 64`` and ``--ocm-size 8388608`` arrive as text."""
+    typed = HWConfig(ext_rd_bw="64", ocm_size="8388608")
+    assert str(typed) == str(HWConfig(ext_rd_bw="64GBps", ocm_size="8MB"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -106,3 +107,9 @@ def test_nothing_works_before_compile() -> None:
     assert "not compiled yet" in str(job)
     with pytest.raises(UserError, match=r"Call compile\(\) first"):
         job.run({})
+
+
+@pytest.mark.parametrize("inputs", [[np.zeros(3)], {"nothing": np.zeros(3)}, {"x": "text"}])
+def test_inputs_of_another_kind_are_refused_before_anything_runs(job: ChimeraJob, inputs: Any) -> None:
+    with pytest.raises(UserError, match="input"):
+        job.validate_ort_iss(inputs)

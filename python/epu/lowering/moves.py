@@ -135,7 +135,7 @@ def lower_concat(node: Node, graph: Graph, rounding: str) -> Lowered:
     if different:
         raise UnsupportedNode(
             f"ONNX node '{node.name}' ({node.op}): inputs must have the output's type, found {different[0].type} beside "
-            f"{target.type}. Quantise both alike, or leave the node on the host."
+            f"{target.type}. Quantise both alike, or cut the model before the node (epu cut)."
         )
     runs, to = [], 0
     for source, tensor in enumerate(inputs):
