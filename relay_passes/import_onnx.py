@@ -16,6 +16,7 @@ from epu.relay_passes.onnx_linear import CONVERTERS as LINEAR
 from epu.relay_passes.onnx_node import DTYPES, OnnxNode, Shape, Value, constant
 from epu.relay_passes.onnx_pooling import CONVERTERS as POOLING
 from epu.relay_passes.onnx_quantized import CONVERTERS as QUANTIZED
+from epu.relay_passes.onnx_selection import CONVERTERS as SELECTION
 from epu.relay_passes.tvm_relay import relay, span_of, tvm
 from epu.simulator.errors import UnsupportedNode, UserError
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 Names = dict[tuple[str, int], str]  # (node name, output index) -> ONNX tensor name, in ONNX order
 
-TABLES = (ELEMENTWISE, FUNCTIONS, LAYOUT, LINEAR, POOLING, QUANTIZED)
+TABLES = (ELEMENTWISE, FUNCTIONS, LAYOUT, LINEAR, POOLING, QUANTIZED, SELECTION)
 CONVERTERS = {op: converter for table in TABLES for op, converter in table.items()}
 assert len(CONVERTERS) == sum(len(table) for table in TABLES), "an ONNX op has two converters"
 

@@ -49,6 +49,11 @@ def _compare(function: Any) -> Converter:
     return convert
 
 
+def mean(node: OnnxNode) -> Value:
+    total = _variadic(relay.add)(node)
+    return node.result(node.emit(relay.divide(total.expr, relay.const(np.float32(len(node.inputs))))), total.shape)
+
+
 def power(node: OnnxNode) -> Value:
     base, exponent = node.input(0), constant(node.data(1).astype(node.input(0).dtype), node.input(1).name)
     expr = node.emit(relay.power(base.expr, exponent.expr))
@@ -150,6 +155,8 @@ CONVERTERS: dict[str, Converter] = {
     "Sub": _binary(relay.subtract),
     "Mul": _binary(relay.multiply),
     "Div": _binary(relay.divide),
+    "Sum": _variadic(relay.add),
+    "Mean": mean,
     "Max": _variadic(relay.maximum),
     "Min": _variadic(relay.minimum),
     "Equal": _compare(relay.equal),

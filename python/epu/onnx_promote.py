@@ -17,7 +17,8 @@ CONSTANT_INPUTS: dict[str, tuple[int, ...]] = {
     **dict.fromkeys(
         ("BatchNormalization", "PRelu", "ConvTranspose", "Conv", "QuantizeLinear", "DequantizeLinear"), ALL
     ),
-    **dict.fromkeys(("Gather", "GatherElements", "GatherND", "CenterCropPad", "Col2Im"), ALL),
+    **dict.fromkeys(("Gather", "GatherElements", "GatherND", "Compress", "ReverseSequence", "CenterCropPad"), ALL),
+    **dict.fromkeys(("Scatter", "ScatterElements", "ScatterND"), (1,)),
     **{f"Reduce{kind}": ALL for kind in "Mean Sum Max Min Prod L1 L2 LogSum LogSumExp SumSquare".split()},
     **dict.fromkeys(("LayerNormalization", "RMSNormalization", "GroupNormalization", "InstanceNormalization"), ALL),
     **dict.fromkeys(("ConvInteger", "QLinearConv"), ALL),
