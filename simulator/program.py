@@ -113,12 +113,29 @@ class Derived:
 
 
 @dataclass(frozen=True)
+class Moved:
+    """A tensor of ``shape`` that is a tapped one with its elements in another order.
+
+    At the end of kernel number ``kernel`` it is ``source``, seen in shape ``seen``, with the axes in order ``order``.
+    """
+
+    tensor: str
+    kernel: int
+    source: str
+    seen: tuple[int, ...]
+    order: tuple[int, ...]
+    shape: tuple[int, ...]
+    decode: Decode = Decode()
+
+
+@dataclass(frozen=True)
 class DebugMap:
     """What the code means; never changes what it does."""
 
     kernels: tuple[KernelSpan, ...] = ()
     taps: tuple[Tap, ...] = ()
     derived: tuple[Derived, ...] = ()
+    moved: tuple[Moved, ...] = ()
 
     def node_at(self, pc: int) -> str:
         """ONNX node names of the kernel at ``pc``, empty where unknown."""

@@ -9,7 +9,7 @@ import numpy as np
 from epu.simulator.fixed_point import NUMPY_DTYPE
 from epu.simulator.instruction import Instruction
 from epu.simulator.memory import Array
-from epu.simulator.program import Decode, Derived, KernelSpan, Program, Tap
+from epu.simulator.program import Decode, Derived, KernelSpan, Moved, Program, Tap
 
 
 class TapRecorder:
@@ -25,6 +25,9 @@ class TapRecorder:
         self._derived: dict[int, list[Derived]] = {}
         for derived in program.debug.derived:
             self._derived.setdefault(derived.kernel, []).append(derived)
+        self._moved: dict[int, list[Moved]] = {}
+        for moved in program.debug.moved:
+            self._moved.setdefault(moved.kernel, []).append(moved)
         for tap in program.debug.taps:
             self._taps.setdefault(tap.pc, []).append(tap)
 
@@ -49,6 +52,9 @@ class TapRecorder:
                 whole = self.tensors.setdefault(derived.tensor, np.zeros(derived.columns.shape, np.int32))
                 derived.columns.of(whole)[...] = found.reshape(derived.columns.rows, -1)
             self.decodes[derived.tensor] = derived.decode
+        for moved in self._moved.get(index, ()):
+            found = self.tensors[moved.source].reshape(moved.seen).transpose(moved.order)
+            self.tensors[moved.tensor], self.decodes[moved.tensor] = found.reshape(moved.shape), moved.decode
 
     def _record(self, tap: Tap, state: Any) -> None:
         tensor = self.tensors.get(tap.tensor)

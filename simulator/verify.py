@@ -110,6 +110,11 @@ def _problems(program: Program) -> Iterator[str]:
             yield f"derived '{derived.tensor}' must read an operand of its kernel, found {derived.source!r}"
         elif derived.columns is not None and not _fits(derived.columns):
             yield f"derived '{derived.tensor}' must lie within its tensor, found {derived.columns}"
+    tapped = {tap.tensor: prod(tap.shape) for tap in program.debug.taps}
+    for moved in program.debug.moved:
+        sizes_agree = {prod(moved.seen), prod(moved.shape)} == {tapped.get(moved.source, -1)}
+        if not sizes_agree or sorted(moved.order) != list(range(len(moved.seen))):
+            yield f"moved '{moved.tensor}' must hold a tapped tensor's elements, found {moved.source!r} in {moved.order}"
 
 
 def _fits(columns: Columns) -> bool:

@@ -114,6 +114,8 @@ class CompiledModule:
             values.update({name: found[name] for name in kernel.outputs.values()})
             for name, (source, table) in kernel.derived.items():
                 found[name] = _derive(values[self.source(source)], table).reshape(self.graph.tensors[name].shape)
+            for name, (source, seen, order) in kernel.moved.items():
+                found[name] = found[source].reshape(seen).transpose(order).reshape(self.graph.tensors[name].shape)
             for name, columns, source, table in kernel.pieces:
                 whole = found.setdefault(name, np.zeros(columns.shape, np.int32))
                 columns.of(whole)[...] = _derive(values[self.source(source)], table).reshape(columns.rows, -1)

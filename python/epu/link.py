@@ -18,7 +18,7 @@ from epu.simulator.control import Halt
 from epu.simulator.instruction import Instruction
 from epu.simulator.machine import Machine
 from epu.simulator.operands import SIZES
-from epu.simulator.program import Buffer, Constant, DebugMap, Decode, Derived, KernelSpan, Program, Tap
+from epu.simulator.program import Buffer, Constant, DebugMap, Decode, Derived, KernelSpan, Moved, Program, Tap
 from epu.staging import PartStep, Stream
 
 RAW_TYPES = {"int8": "i8", "uint8": "u8", "int32": "i32", "int64": "i64"}
@@ -78,7 +78,7 @@ class Layout:
 
     def program(self, name: str) -> Program:
         code: list[Instruction] = []
-        spans, taps, derived = [], [], []
+        spans, taps, derived, moved = [], [], [], []
         for index, (kernel, split, step) in enumerate(zip(self.kernels, self.split, self.plan.steps)):
             start = len(code)
             code += step.before
@@ -90,6 +90,7 @@ class Layout:
             code += step.after
             spans.append(self.span(kernel, start, len(code), step))
             derived += self.derived(kernel, index)
+            moved += self.moved(kernel, index)
         code.append(Halt())
         return Program(
             machine=self.machine,
@@ -98,7 +99,7 @@ class Layout:
             constants=tuple(Constant(address, block) for block, address in self.blocks.items() if block),
             inputs=tuple(self.buffer(each, ("ext", self.home[each])) for each in self.graph.inputs),
             outputs=tuple(self.buffer(each, ("ext", self.home[source])) for each, source in self.outputs),
-            debug=DebugMap(tuple(spans), tuple(taps), tuple(derived)),
+            debug=DebugMap(tuple(spans), tuple(taps), tuple(derived), tuple(moved)),
             name=name,
         )
 
@@ -151,6 +152,10 @@ class Layout:
             )
             for tensor, columns, source, table in (*whole, *kernel.pieces)
         ]
+
+    def moved(self, kernel: Lowered, index: int) -> list[Moved]:
+        made = [(self.graph.tensors[name], place) for name, place in kernel.moved.items()]
+        return [Moved(tensor.name, index, *place, tensor.shape, decode_of(tensor)) for tensor, place in made]
 
     def buffer(self, name: str, place: tuple[str, int]) -> Buffer:
         tensor = self.graph.tensors[name]

@@ -17,7 +17,9 @@ from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantTy
 from epu.hw_config import HWConfig
 from epu.job import ChimeraJob
 from epu.quantize import compute_tensor_ranges
+from epu.simulator.errors import ProgramError
 from epu.simulator.machine import Machine
+from epu.simulator.program import Program
 from epu.simulator.simulation import simulate
 from epu.simulator.taps import TapRecorder
 
@@ -55,16 +57,17 @@ class Sketch:
 
 
 def convolutions() -> Model:
-    """Bias and none, padding, depthwise, a residual sum, a product, a global average, a Gemm."""
+    """Bias and none, padding, depthwise, a residual sum, a product, a transposed one, a global average, a Gemm."""
     s = Sketch((1, 8, 10, 10))
     s.add("Conv", ["x", s.weight(16, 8, 3, 3), s.weight(16)], "c", pads=[1, 1, 1, 1])
     s.add("Relu", ["c"], "r")
     s.add("Conv", ["r", s.weight(16, 1, 3, 3)], "d", pads=[1, 1, 1, 1], group=16)
     s.add("Add", ["d", "r"], "a")
     s.add("Mul", ["a", "d"], "m")
-    s.add("GlobalAveragePool", ["m"], "g")
+    s.add("ConvTranspose", ["m", s.weight(16, 4, 2, 2), s.weight(4)], "t", strides=[2, 2])
+    s.add("GlobalAveragePool", ["t"], "g")
     s.add("Flatten", ["g"], "f")
-    s.add("Gemm", ["f", s.weight(16, 10), s.weight(10)], "y")
+    s.add("Gemm", ["f", s.weight(4, 10), s.weight(10)], "y")
     return s.model()
 
 
@@ -161,6 +164,24 @@ def test_a_kernel_in_parts_shows_its_whole_sum(tmp_path: Path) -> None:
     assert len(parts) > 1
     result = job.validate_ort_iss(inputs)
     assert result.passed, result.failures
+    program = job.program
+    assert Program.from_bytes(program.to_bytes()).debug == program.debug
+    (moved,) = program.debug.moved
+    wrong = replace(program, debug=replace(program.debug, moved=(replace(moved, order=(0, 0)),)))
+    with pytest.raises(ProgramError, match="moved 't' must hold a tapped tensor's elements"):
+        Program.from_bytes(wrong.to_bytes())
+
+
+def test_a_concat_lies_within_its_tensor(tmp_path: Path) -> None:
+    job, _ = job_of(pools, tmp_path, False, "int8")
+    debug = job.program.debug
+    pieces = [each for each in debug.derived if each.columns is not None]
+    assert {each.tensor for each in pieces} == {"k"}
+    assert sum(each.columns.width for each in pieces if each.columns) * pieces[0].columns.rows == 16 * 9 * 9
+    outside = tuple(replace(each, columns=replace(each.columns, first=10**6)) for each in pieces if each.columns)
+    wrong = replace(job.program, debug=replace(debug, derived=outside))
+    with pytest.raises(ProgramError, match="derived 'k' must lie within its tensor"):
+        Program.from_bytes(wrong.to_bytes())
 
 
 def test_the_observed_sum_is_the_sum_of_products(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ class Lowered:
     ``sums``: the observed tensors that the graph does not know. ``derived``: tensor → (source tensor, its value for each raw
     code of the source from the lowest). ``splits``: how the kernel is cut where the OCM is too small for it, None where it
     cannot be. ``pieces``: parts of tensors, derived alike: tensor, place, source tensor, values.
+    ``moved``: tensor → (observed tensor, the shape to see it in, the order of its axes).
     """
 
     node: Node
@@ -35,6 +36,7 @@ class Lowered:
     observed: dict[str, str] = field(default_factory=dict)
     sums: dict[str, Tensor] = field(default_factory=dict)
     derived: dict[str, tuple[str, NDArray[Any]]] = field(default_factory=dict)
+    moved: dict[str, tuple[str, tuple[int, ...], tuple[int, ...]]] = field(default_factory=dict)
     pieces: list[tuple[str, Columns, str, NDArray[Any]]] = field(default_factory=list)
     splits: Splits | None = None
 

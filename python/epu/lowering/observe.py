@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,14 +14,15 @@ from numpy.typing import NDArray
 from epu.graph import Graph, Node, Quantized, Tensor
 from epu.lowering.lowered import Lowered
 from epu.operators.row import quantized, required, scale32
+from epu.operators.selection import depth_to_space
 
 
 def covered_result(node: Node) -> str:
-    """The covered tensor that the group's QuantizeLinear reads; empty where there is none, or where other nodes follow."""
+    """The covered tensor that the group's QuantizeLinear reads; empty where there is none."""
     if len(node.covers) < 2:
         return ""
-    (inner, _, tensors), (last, _, results) = node.covers[-2:]
-    return tensors[0] if inner != last and list(results) == node.outputs else ""
+    (inner, _, tensors), (last, _, _) = node.covers[-2:]
+    return tensors[0] if inner != last else ""
 
 
 def observe_sum(
@@ -37,8 +39,26 @@ def observe_sum(
     shape = graph.tensors[node.outputs[0]].shape
     units = tuple(float(each) for each in np.ravel(np.asarray(scales, np.float32)))
     axis = None if len(units) == 1 else 1 if "Conv" in node.op else len(shape) - 1
-    lowered.observed[stage] = name
-    lowered.sums[name] = Tensor(name, shape, Quantized(dtype, units, (zero,) * len(units), axis))
+    kind = Quantized(dtype, units, (zero,) * len(units), axis)
+    if node.covers[-1][2] == tuple(node.outputs):
+        lowered.observed[stage] = name
+        lowered.sums[name] = Tensor(name, shape, kind)
+    else:
+        _observe_moved(lowered, graph, stage, name, Tensor(f"{node.outputs[0]}:sum", shape, kind))
+
+
+def _observe_moved(lowered: Lowered, graph: Graph, stage: str, name: str, own: Tensor) -> None:
+    """The group ends with a DepthToSpace (``expand_conv_transpose``): the covered result is the stage's sums, moved by it."""
+    (mover,), kind = graph.consumers(lowered.node.outputs[0]), quantized(own)
+    seen, order = depth_to_space(mover, graph)
+    per_filter = own.shape[1] // graph.tensors[mover.outputs[0]].shape[1]
+    if kind.axis is not None:
+        moved = replace(kind, scale=kind.scale[::per_filter], zero_point=kind.zero_point[::per_filter])
+    else:
+        moved = kind
+    lowered.observed[stage] = own.name
+    lowered.sums |= {own.name: own, name: Tensor(name, graph.tensors[mover.outputs[0]].shape, moved)}
+    lowered.moved[name] = (own.name, seen, order)
 
 
 def product_scales(node: Node, graph: Graph) -> NDArray[Any]:
