@@ -206,7 +206,8 @@ class OcmSearch:
         what = "its smallest part needs" if ones else "it cannot be split and its operands need"
         return CapacityError(
             f"ONNX node '{node.name}' ({node.op}): {what} {self.footprint(ones, 1)} bytes of OCM ({operands}, scratch "
-            f"{self.scratch(ones)}), the OCM has {self.capacity}. Use a larger ocm_size, or cut the model before the node (epu cut)."
+            f"{self.scratch(ones)}), the OCM has {self.capacity}. Use a larger ocm_size, or cut "
+            "the model before the node (epu cut)."
         )
 
 
