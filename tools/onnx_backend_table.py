@@ -36,7 +36,7 @@ SECONDS = 60
 PASSED, FOLDED, REFUSED, WRONG, CRASHED = "passed", "folded", "refused", "wrong", "crashed"
 STATUSES = {
     PASSED: "computed by an EPU program on the ISS, equal to ONNX's answer within the test's tolerance",
-    FOLDED: "depends on shapes and constants alone, so the compiler computes it; no program",
+    FOLDED: "depends on shapes, constants and promoted inputs alone, so the compiler computes it; no program, not passed",
     REFUSED: "not run, with a reason",
     WRONG: "another answer than ONNX's",
     CRASHED: "an error without a reason, or no answer within the time limit",
@@ -156,7 +156,9 @@ def page(outcomes: list[Outcome]) -> str:
             "# ONNX's backend test cases on the EPU\n",
             "<!-- Written by `python tools/onnx_backend_table.py`; edit the code. -->\n",
             f"The cases that onnx {onnx.__version__} ships, run by `epu.onnx_backend` on the ISS of a default `HWConfig`, with "
-            "the tolerances of ONNX's own runner (rtol 1e-3, atol 1e-7 unless a case says otherwise).\n",
+            "the tolerances of ONNX's own runner (rtol 1e-3, atol 1e-7 unless a case says otherwise). Inputs that an operator "
+            "needs as constants (shapes, axes, scales, weights, masks of a Where) are promoted to initializers; an input that is "
+            "data anywhere never is.\n",
             *(f"- **{name}**: {text}" for name, text in STATUSES.items()),
             "",
             table(heads, [*rows, total]),

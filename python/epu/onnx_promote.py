@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Mapping, Set
 
 import onnx
 from numpy.typing import NDArray
 from onnx import numpy_helper
 
 from epu.onnx_shapes import graph_inputs
+
+Makers = Mapping[str, onnx.NodeProto]
 
 ALL = tuple(range(1, 16))  # every input but the first
 CONSTANT_INPUTS: dict[str, tuple[int, ...]] = {
@@ -34,22 +36,41 @@ SHAPE_ONLY = frozenset({"Shape", "Size", "EyeLike"})  # read no values
 
 
 def constant_inputs(model: onnx.ModelProto) -> list[str]:
-    """Graph inputs on whose values some constant operand depends, in the order of the graph."""
+    """Graph inputs that reach the outputs through constant operands alone, in the order of the graph.
+
+    An input that is also data anywhere stays an input: to fold it would be to compute its data at compile time.
+    """
     makers = {output: node for node in model.graph.node for output in node.output}
-    waiting = [name for node in model.graph.node for name in _constant_operands(node)]
-    seen: set[str] = set()
+    constants = [name for node in model.graph.node for name in node.input if name in _constant_operands(node)]
+    data = _reached([value.name for value in model.graph.output], makers, _data_operands)
+    wanted = _reached(constants, makers, _value_operands) - data
+    return [value.name for value in graph_inputs(model) if value.name in wanted]
+
+
+def _reached(names: list[str], makers: Makers, operands: Callable[[onnx.NodeProto], list[str]]) -> set[str]:
+    """Tensors that ``names`` depend on through ``operands`` of the nodes that make them."""
+    waiting, seen = list(names), set()
     while waiting:
         name = waiting.pop()
-        maker = makers.get(name)
-        if name not in seen and maker is not None and maker.op_type not in SHAPE_ONLY:
-            waiting += maker.input
+        if name not in seen and name in makers:
+            waiting += operands(makers[name])
         seen.add(name)
-    return [value.name for value in graph_inputs(model) if value.name in seen]
+    return seen
 
 
-def _constant_operands(node: onnx.NodeProto) -> list[str]:
+def _value_operands(node: onnx.NodeProto) -> list[str]:
+    return [] if node.op_type in SHAPE_ONLY else sorted(reads(node))
+
+
+def _data_operands(node: onnx.NodeProto) -> list[str]:
+    constants = _constant_operands(node)
+    return [name for name in _value_operands(node) if name not in constants]
+
+
+def _constant_operands(node: onnx.NodeProto) -> set[str]:
     wanted = CONSTANT_INPUTS.get(node.op_type, ())
-    return [name for index, name in enumerate(node.input) if name and index in wanted]
+    data = {name for index, name in enumerate(node.input) if index not in wanted}
+    return {name for index, name in enumerate(node.input) if name and index in wanted} - data
 
 
 def promote(model: onnx.ModelProto, values: Mapping[str, NDArray]) -> onnx.ModelProto:  # type: ignore[type-arg]

@@ -22,6 +22,7 @@ from epu.onnx_promote import constant_inputs, prune
 ROOT = Path(__file__).resolve().parents[2]
 
 PASSING = """
+test_layer_normalization_4d_axis3 test_softmax_axis_1 test_clip_expanded test_resize_upsample_scales_nearest
 test_add_bcast test_gelu_default_1 test_softmax_axis_2 test_gemm_all_attributes
 test_matmul_3d test_quantizelinear test_dequantizelinear test_reduce_mean_keepdims_random
 test_slice test_transpose_default test_reshape_extended_dims test_concat_3d_axis_negative_2 test_clip_inbounds
@@ -29,7 +30,7 @@ test_averagepool_2d_pads_count_include_pad test_maxpool_2d_ceil_output_size_redu
 test_averagepool_2d_ceil_last_window_starts_on_pad test_identity test_attention_4d test_attention_4d_causal_expanded
 test_rms_normalization_2d_axis1 test_gather_elements_1 test_scatter_elements_without_axis test_gathernd_example_float32
 test_nllloss_NC test_where_example test_reversesequence_time test_compress_0
-test_sum_example test_mean_two_inputs test_max_example
+test_spacetodepth_crd_mode_example test_sum_example test_mean_two_inputs test_max_example
 """.split()
 FOLDED = "test_shape test_size test_constant test_constantofshape_float_ones test_slice_start_out_of_bounds".split()
 REFUSED = {
@@ -41,9 +42,11 @@ REFUSED = {
     "test_dequantizelinear_blocked": "there must be one scale, or one per channel, found shape",
     "test_dequantizelinear_int16": "codes must be int8, uint8 or int32, found int16",
     "test_training_dropout": "training_mode must be false, found True",
-    "test_spacetodepth_crd_mode_example": "the mode must be DCR, found CRD",
     "test_reduce_log_sum_exp_keepdims_example": "must span at most 20 bits, found 83",
     "test_reduce_max_bool_inputs": "the input is float or quantized, found bool",
+    "test_resize_downsample_scales_linear": "size * scale must be whole, found [1.0, 1.0, 1.2, 2.4]",
+    "test_resize_downsample_scales_linear_antialias": "antialias must be 0, found 1",
+    "test_resize_downsample_sizes_linear_pytorch_half_pixel": "pytorch_half_pixel must make more than one element",
     "test_scatternd_add": "the reduction must be none, found add",
     "test_reduce_sum_empty_set": "found [2, 0, 4]",
 }
@@ -168,6 +171,17 @@ def test_constant_operands_are_followed_to_the_inputs() -> None:
     ]
     model = model_of(nodes, {"x": [4], "shape": [2], "z": [2, 2]}, ["out"])
     assert constant_inputs(model) == ["shape"]
+
+
+def test_data_is_never_promoted() -> None:
+    nodes = [
+        helper.make_node("Less", ["x", "low"], ["below"]),
+        helper.make_node("Where", ["below", "zero", "x"], ["y"]),
+        helper.make_node("Mul", ["w", "x"], ["wx"]),
+        helper.make_node("Pow", ["y", "wx"], ["out"]),
+    ]
+    inputs = {"x": [4], "low": [4], "w": [4]}
+    assert constant_inputs(model_of(nodes, inputs, ["out"], zero=np.float32(0))) == ["low", "w"]
 
 
 def test_fold_takes_the_decided_branch_and_keeps_dequantised_weights() -> None:
