@@ -69,6 +69,27 @@ def _ends_in_softmax(name: str, readers: dict[str, list[onnx.NodeProto]], output
     )
 
 
+def infinity_tests(model: onnx.ModelProto) -> dict[str, str]:
+    """Output of each comparison of data with a constant infinity, and the tensor compared: false where that is finite."""
+    infinite = {tensor.name for tensor in model.graph.initializer if _is_infinite(numpy_helper.to_array(tensor))}
+    pairs = [(node, set(node.input) & infinite) for node in model.graph.node if node.op_type == "Equal"]
+    return {node.output[0]: (set(node.input) - found).pop() for node, found in pairs if len(found) == 1}
+
+
+def without_infinity_tests(model: onnx.ModelProto) -> onnx.ModelProto:
+    """``Equal(x, infinity)`` of a known shape → false, folded into what reads it."""
+    types, tests = value_types(model), infinity_tests(model)
+    shapes = {name: static_shape(types[name]) for name in tests if name in types}
+    values = {name: np.zeros(shape, np.bool_) for name, shape in shapes.items() if shape is not None}
+    nodes = [node for node in model.graph.node if node.output[0] not in values]
+    constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    return fold_known(_with_nodes(model, nodes, {**constants, **values})) if values else model
+
+
+def _is_infinite(values: NDArray[Any]) -> bool:
+    return values.dtype.kind == "f" and values.size > 0 and bool(np.isinf(values).all())
+
+
 def _known_values(model: onnx.ModelProto) -> Values:
     """Initializers, and the outputs of the nodes that depend on them and on static shapes alone."""
     shapes = {name: static_shape(value) for name, value in value_types(model).items()}

@@ -12,10 +12,10 @@ import onnx
 from numpy.typing import NDArray
 
 from epu.front_end import Imported, import_model, require_all_on_epu, to_typed_graph
-from epu.onnx_fold import finite_masks, fold_known
+from epu.onnx_fold import finite_masks, fold_known, infinity_tests, without_infinity_tests
 from epu.onnx_functions import expand_functions
 from epu.onnx_load import load_model
-from epu.onnx_observe import observe
+from epu.onnx_observe import observe, require_finite
 from epu.onnx_promote import constant_inputs, promote, prune
 from epu.onnx_reals import to_float32
 from epu.onnx_shapes import fix_shapes, graph_inputs
@@ -37,6 +37,7 @@ class Variant:
 
     model: onnx.ModelProto
     folded: Arrays
+    source: onnx.ModelProto | None = None  # the model that tests data for infinity, where ``model`` takes it for finite
     imported: Imported | None = None  # None where all is folded
     ranges: Ranges = field(default_factory=dict)
     compiled: CompiledModule | None = None
@@ -75,20 +76,23 @@ class Form:
         constants = {name: feeds[name] for name in self.constants}
         key = tuple((n, f.shape, f.tobytes() if n in constants else b"") for n, f in feeds.items())
         if key not in self.variants:
-            self.variants[key] = imported_variant(self.specialised(feeds, constants))
+            source = self.specialised(feeds, constants)
+            variant = imported_variant(loaded(source))
+            self.variants[key] = replace(variant, source=source if infinity_tests(source) else None)
         variant = self.variants[key] = self.calibrated(self.variants[key], feeds)
         return variant
 
     def specialised(self, feeds: Arrays, constants: Arrays) -> onnx.ModelProto:
         model = promote(self.model, constants)
         model = fix_shapes(model, {value.name: feeds[value.name].shape for value in graph_inputs(model)})
-        model = finite_masks(fold_known(model))
-        return load_model(prune(model, {value.name for value in model.graph.output}))
+        return fold_known(model)
 
     def calibrated(self, variant: Variant, feeds: Arrays) -> Variant:
         """Compiled for ranges that hold ``feeds``; anew where an earlier program's do not."""
         from epu.compiler import compile_graph
 
+        if variant.source is not None:
+            require_finite(variant.source, feeds, set(infinity_tests(variant.source).values()))
         if variant.imported is None:
             return variant
         seen = observe(variant.model, feeds)
@@ -98,6 +102,12 @@ class Form:
         graph = to_typed_graph(variant.imported, ranges, NAME)
         compiled = compile_graph(graph, self.machine, rounding=self.rounding, name=NAME)
         return replace(variant, ranges=ranges, compiled=compiled)
+
+
+def loaded(source: onnx.ModelProto) -> onnx.ModelProto:
+    """Without infinities, as far as they are masks, and checked."""
+    model = without_infinity_tests(source)
+    return load_model(finite_masks(prune(model, {value.name for value in model.graph.output})))
 
 
 def imported_variant(model: onnx.ModelProto) -> Variant:
@@ -111,7 +121,7 @@ def imported_variant(model: onnx.ModelProto) -> Variant:
         model = prune(model, computed)
         imported = import_model(model)
     require_all_on_epu(imported.module)
-    return Variant(model, folded, imported)
+    return Variant(model, folded, imported=imported)
 
 
 def _covered(ranges: Ranges, seen: Ranges) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,13 @@ def observe(model: onnx.ModelProto, feeds: Arrays) -> Ranges:
         for index in RELATIVE.get(node.op_type, ()):
             _require_narrow(node, node.input[index], reals)
     return ranges
+
+
+def require_finite(model: onnx.ModelProto, feeds: Arrays, names: Set[str]) -> None:
+    """Raise UserError where one of these tensors holds NaN or infinity for these inputs."""
+    values = _reference(model, {value.name: feeds[value.name] for value in graph_inputs(model)})
+    for name in sorted(names):
+        _range(name, np.asarray(values[name]))
 
 
 def _reference(model: onnx.ModelProto, feeds: Arrays) -> dict[str, Any]:
