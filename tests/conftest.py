@@ -1,4 +1,7 @@
-"""Settings shared by all tests: hypothesis repeats the same examples in CI and has no deadline anywhere."""
+"""Settings shared by all tests: hypothesis draws the same examples each time and has no deadline.
+
+``EPU_EXPLORE=1`` draws new examples instead, to search for failures.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,6 @@ import os
 
 from hypothesis import settings
 
-settings.register_profile("ci", derandomize=True, deadline=None, database=None, print_blob=True)
-settings.register_profile("local", deadline=None)
-settings.load_profile("ci" if os.environ.get("CI") == "true" else "local")
+settings.register_profile("repeat", derandomize=True, deadline=None, database=None, print_blob=True)
+settings.register_profile("explore", deadline=None)
+settings.load_profile("explore" if os.environ.get("EPU_EXPLORE") == "1" else "repeat")
