@@ -176,7 +176,9 @@ def test_a_small_ocm_is_refused_with_what_needs_how_much() -> None:
     c.real("x", (1, 4, 20, 15), 1.0)
     c.result((1, 4, 1, 1))
     what = r"ONNX node 'n' \(GlobalAveragePool\): its smallest part needs 1280 bytes of OCM \(X 1200, Y 4, scratch 0\)"
-    with pytest.raises(CapacityError, match=what + ", the OCM has 1024. Use a larger ocm_size, or cut the model before the node"):
+    with pytest.raises(
+        CapacityError, match=what + ", the OCM has 1024. Use a larger ocm_size, or cut the model before the node"
+    ):
         compile_graph(c.graph("GlobalAveragePool"), replace(SMALL, ocm_bytes=1024))
 
 
