@@ -60,7 +60,7 @@ def rows_over_array(rows: str, row_count: int, inner: str, length: int, machine:
     Takes as few columns per row as keep at most ``budget`` elements in one PE, then the busiest array, then as many rows
     per PE as the budget still allows.
     """
-    choices = [g for g in range(1, machine.cols + 1) if machine.cols % g == 0 and length % g == 0]
+    choices = [g for g in range(1, machine.cols + 1) if length % g == 0]
     fitting = [g for g in choices if length // g <= budget] or choices[-1:]
     group = next((g for g in fitting if length // g % 4 == 0), fitting[0])  # whole bus words of bytes
     width = machine.cols // group
