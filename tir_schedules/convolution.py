@@ -13,10 +13,11 @@ from .kernel import Kernel, Param
 from .requantise import requantise
 from .tiling import Cut, Tiling, divisor
 from .tvm_api import te, tir
+from .windows import Windows
 
 
 @dataclass(frozen=True)
-class ConvShape:
+class ConvShape(Windows):
     """NCHW input [batch, groups * channels, height, width]; weights [groups * filters, channels, kh, kw].
 
     ``pads`` is (top, left, bottom, right); padding reads ``pad_value`` (the input's zero point).
@@ -40,15 +41,6 @@ class ConvShape:
     x_dtype: str = "int8"
     w_dtype: str = "int8"
     observed: bool = False  # whether the sum before requantisation can be seen
-
-    @property
-    def padded(self) -> tuple[int, int]:
-        return self.height + self.pads[0] + self.pads[2], self.width + self.pads[1] + self.pads[3]
-
-    @property
-    def out(self) -> tuple[int, int]:
-        sizes = zip(self.padded, self.kernel, self.strides, self.dilations)
-        return tuple((size - d * (k - 1) - 1) // s + 1 for size, k, s, d in sizes)  # type: ignore[return-value]
 
     @property
     def depthwise(self) -> bool:

@@ -14,6 +14,7 @@ from .requantise import requantise
 from .rowwise import i64
 from .tiling import Cut, Tiling, divisor, spread
 from .tvm_api import te, tir
+from .windows import Windows
 
 
 def transpose(shape: Sequence[int], permutation: Sequence[int], dtype: str) -> Kernel:
@@ -41,7 +42,7 @@ def transpose(shape: Sequence[int], permutation: Sequence[int], dtype: str) -> K
 
 
 @dataclass(frozen=True)
-class PoolShape:
+class PoolShape(Windows):
     """Input [planes, height, width]; ``pads`` (top, left, bottom, right) read ``pad_value``."""
 
     planes: int
@@ -53,15 +54,6 @@ class PoolShape:
     dilations: tuple[int, int]
     dtype: str
     pad_value: int
-
-    @property
-    def padded(self) -> tuple[int, int]:
-        return self.height + self.pads[0] + self.pads[2], self.width + self.pads[1] + self.pads[3]
-
-    @property
-    def out(self) -> tuple[int, int]:
-        sizes = zip(self.padded, self.kernel, self.strides, self.dilations)
-        return tuple((size - d * (k - 1) - 1) // s + 1 for size, k, s, d in sizes)  # type: ignore[return-value]
 
 
 def max_pool(s: PoolShape) -> Kernel:

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from epu.errors import CapacityError
 from epu.fixed_formats import fraction_table
 from epu.graph import Float, Graph
-from epu.link import Layout, root
+from epu.link import Layout
 from epu.log import get_logger
 from epu.lowering.derive import derive_folded
-from epu.lowering.lowered import Lowered
+from epu.lowering.lowered import Lowered, root
 from epu.lowering.table import VIEWS, lower
 from epu.mac_counter import mac_summary, total_macs
 from epu.ocm_split import OcmSplitter

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from math import prod
 
@@ -11,7 +10,7 @@ import numpy as np
 from epu.errors import UserError
 from epu.first_fit import align
 from epu.graph import Fixed, Graph, Integer, Quantized, Tensor
-from epu.lowering.lowered import Lowered, dtype_of
+from epu.lowering.lowered import Lowered, dtype_of, root
 from epu.ocm_split import Part, SplitKernel, StagePart, streams
 from epu.plan import Plan, Step, Task, make_plan
 from epu.simulator.control import Halt
@@ -22,13 +21,6 @@ from epu.simulator.program import Buffer, Constant, DebugMap, Decode, Derived, K
 from epu.staging import PartStep, Stream
 
 RAW_TYPES = {"int8": "i8", "uint8": "u8", "int32": "i32", "int64": "i64"}
-
-
-def root(views: Mapping[str, str], name: str) -> str:
-    """The tensor whose bytes ``name`` shows."""
-    while name in views:
-        name = views[name]
-    return name
 
 
 class Layout:

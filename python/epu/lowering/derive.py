@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from epu.graph import Graph
-from epu.lowering.lowered import Lowered, dtype_of
+from epu.lowering.lowered import Lowered, dtype_of, root
 from epu.operators.softmax import dequantize
 from epu.passes.name_folded_tensors import decoded_tensors, moved_tensors
 from epu.simulator.program import Columns
@@ -30,14 +30,14 @@ def derive_folded(graph: Graph, views: Views, kernels: Sequence[Lowered], roundi
     for node in graph.nodes:
         own = read if node.outputs[0] in views else made
         for name, source in decoded_tensors(node, graph).items():
-            _attach(name, source, graph, read.get(_root(views, source)), rounding)
+            _attach(name, source, graph, read.get(root(views, source)), rounding)
         for name, source in moved_tensors(node, graph).items():
-            _attach(name, source, graph, own.get(_root(views, source)), rounding)
+            _attach(name, source, graph, own.get(root(views, source)), rounding)
         for name, sources in node.attrs.get("joined", {}).items():
-            holders = [(source, read[_root(views, source)]) for source in sources]
+            holders = [(source, read[root(views, source)]) for source in sources]
             _join(name, int(node.attrs["axis"]), holders, graph, rounding)
         if own is read and node.covers:
-            _attach(node.outputs[0], node.outputs[0], graph, own.get(_root(views, node.outputs[0])), rounding)
+            _attach(node.outputs[0], node.outputs[0], graph, own.get(root(views, node.outputs[0])), rounding)
 
 
 Holder = tuple[Lowered, str]  # a kernel, and its operand that has the codes
@@ -48,7 +48,7 @@ def _holders(views: Views, operands: Sequence[tuple[Lowered, Mapping[str, str]]]
     found: dict[str, Holder] = {}
     for kernel, names in operands:
         for name in names.values():
-            found.setdefault(_root(views, name), (kernel, name))
+            found.setdefault(root(views, name), (kernel, name))
     return found
 
 
@@ -75,9 +75,3 @@ def _table(name: str, source: str, graph: Graph, rounding: str) -> NDArray[Any]:
     codes = np.arange(-128, 128) if dtype_of(graph.tensors[source]) == "int8" else np.arange(256)
     codes = codes.astype(np.int64)
     return codes if name == source else dequantize(graph.tensors[source], graph.tensors[name], codes, rounding)
-
-
-def _root(views: Views, name: str) -> str:
-    while name in views:
-        name = views[name]
-    return name

@@ -35,7 +35,10 @@ def lower_gemm(node: Node, graph: Graph, rounding: str) -> Lowered:
             f"ONNX node '{node.name}' (QGemm): b must be constant and transA 0. Transpose a before it, or use QLinearMatMul."
         )
     if c is not None and (c.data is None or c.data.size not in (1, b.shape[0 if node.attrs.get("transB", 0) else 1])):
-        raise UnsupportedNode(f"ONNX node '{node.name}' (QGemm): c must be one constant value or one per column.")
+        raise UnsupportedNode(
+            f"ONNX node '{node.name}' (QGemm): c must be one constant value or one per column, found shape {c.shape}. "
+            "Add it in a node of its own."
+        )
     weights = b.data if node.attrs.get("transB", 0) else b.data.T
     return _dense(node, graph, rounding, a, np.ascontiguousarray(weights), None if c is None else c.data)
 
@@ -141,7 +144,10 @@ def lower_conv(node: Node, graph: Graph, rounding: str) -> Lowered:
 
     x, w = operand(node, graph, 0), operand(node, graph, 1)
     if w.data is None:
-        raise UnsupportedNode(f"ONNX node '{node.name}' (QLinearConv): the weights must be constant.")
+        raise UnsupportedNode(
+            f"ONNX node '{node.name}' (QLinearConv): the weights must be constant, found the variable '{w.name}'. "
+            "Store them as an initializer."
+        )
     bias = input_tensor(node, graph, 2)
     weights = w.data.reshape(w.shape[0], w.shape[1], -1)
     sums = weights.astype(np.int64).sum(axis=(1, 2))

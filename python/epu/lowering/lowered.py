@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -63,3 +64,10 @@ def bind_arrays(graph: Graph, names: dict[str, str]) -> tuple[dict[str, str], di
     variable = {param: name for param, name in names.items() if graph.tensors[name].data is None}
     fixed = {param: graph.tensors[name].data for param, name in names.items() if param not in variable}
     return variable, fixed  # type: ignore[return-value]
+
+
+def root(views: Mapping[str, str], name: str) -> str:
+    """The tensor whose bytes ``name`` shows."""
+    while name in views:
+        name = views[name]
+    return name

@@ -165,7 +165,11 @@ def lower_dequantize(node: Node, graph: Graph, rounding: str) -> Lowered:
     factor, shift = zip(*(dequantize_multiplier(scale, frac(y)) for scale in kind.scale))
     zero = kind.zero_point[0]
     if any(each != zero for each in kind.zero_point):
-        raise UnsupportedNode(f"ONNX node '{node.name}' (DequantizeLinear): all channels must share one zero point.")
+        raise UnsupportedNode(
+            f"ONNX node '{node.name}' (DequantizeLinear): all channels must share one zero point, "
+            f"found {sorted(set(kind.zero_point))}. "
+            "Quantise symmetrically."
+        )
 
     def body(v: dict[str, Any]) -> Any:
         centred = v["X"].astype("int64") - v["zero"]
@@ -215,7 +219,11 @@ def lower_quantize(node: Node, graph: Graph, rounding: str) -> Lowered:
     factor, shift = zip(*(quantize_multiplier(scale, frac(x)) for scale in kind.scale))
     zero = kind.zero_point[0]
     if any(each != zero for each in kind.zero_point):
-        raise UnsupportedNode(f"ONNX node '{node.name}' (QuantizeLinear): all channels must share one zero point.")
+        raise UnsupportedNode(
+            f"ONNX node '{node.name}' (QuantizeLinear): all channels must share one zero point, "
+            f"found {sorted(set(kind.zero_point))}. "
+            "Quantise symmetrically."
+        )
 
     def body(v: dict[str, Any]) -> Any:
         return requantise(v["X"], v["factor"], v["shift"], v["zero_point"], rounding, kind.dtype)

@@ -73,7 +73,10 @@ def lower_layer_norm(node: Node, graph: Graph, rounding: str) -> Lowered:
     if beta is not None:
         moved = rshr(np.asarray(beta.data, np.int64), np.int64(frac(beta) - frac(y)))
         if np.abs(moved).max(initial=0) >= 2**31:
-            raise UnsupportedNode(f"ONNX node '{node.name}' (LayerNormalization): beta exceeds the output's format.")
+            raise UnsupportedNode(
+                f"ONNX node '{node.name}' (LayerNormalization): beta must fit the output's format of {frac(y)} fraction bits, "
+                f"found {np.abs(moved).max()} of 2**31 units. Calibrate the output's range with it."
+            )
         constants["beta"] = moved.astype(np.int32)
     half = form.wide // 2
     mean = mean_constants(count, frac(x), form.mean)
