@@ -43,7 +43,7 @@ venv: ## the environment: CPython 3.10, pinned requirements, the project
 	@tools/bootstrap
 
 lock: ## resolve requirements.txt anew (UPGRADE=--upgrade for new releases)
-	@$(RESOLVE) requirements.in requirements-relay.in requirements-dev.in -o requirements.txt
+	@$(RESOLVE) requirements.in requirements-relay.in requirements-notebooks.in requirements-dev.in -o requirements.txt
 	@$(RESOLVE) tools/uv.in -o tools/uv.txt
 
 clean: ## remove all that the targets made

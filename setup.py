@@ -43,6 +43,7 @@ setup(
     install_requires=requirements("requirements.in"),
     extras_require={
         "relay": requirements("requirements-relay.in"),
+        "notebooks": requirements("requirements-notebooks.in"),
         "dev": requirements("requirements-dev.in"),
     },
     entry_points={"console_scripts": ["epu = epu.cli:main"]},

@@ -80,7 +80,10 @@ def test_requirements_are_pinned_and_hashed(name: str) -> None:
     ] == []
 
 
-@pytest.mark.parametrize("name", ["requirements.in", "requirements-relay.in", "requirements-dev.in"])
+INPUT_FILES = [f"requirements{part}.in" for part in ("", "-relay", "-notebooks", "-dev")]
+
+
+@pytest.mark.parametrize("name", INPUT_FILES)
 def test_each_requirement_is_locked_and_explained(name: str) -> None:
     lines = (ROOT / name).read_text(encoding="utf-8").splitlines()
     wanted = {re.split(r"[<>=!~ ]", line)[0] for line in lines if line and not line.startswith("#")}
