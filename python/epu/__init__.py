@@ -9,7 +9,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from epu import tvm_hook
+from epu import tvm_hook, tvm_names
 
 LAZY = {
     "ChimeraJob": "epu.job",
@@ -25,6 +25,7 @@ LAZY = {
 }
 
 tvm_hook.install()
+tvm_names.install()
 
 
 def __getattr__(name: str) -> Any:
