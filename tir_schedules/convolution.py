@@ -62,7 +62,7 @@ class ConvShape(Windows):
 
 def convolution(shape: ConvShape) -> Kernel:
     """Parameters X [batch, groups, channels, h, w], W [groups, filters, channels, kh, kw], (bias), factor, shift, Y."""
-    builder = _Builder(shape)
+    builder = ConvStages(shape)
     patch = builder.patch()
     w = builder.array(
         "W", "constant", (shape.groups, shape.filters, shape.channels, *shape.kernel), "gfcyx", shape.w_dtype
@@ -80,7 +80,9 @@ def convolution(shape: ConvShape) -> Kernel:
     return builder.kernel()
 
 
-class _Builder:
+class ConvStages:
+    """Collects the stages of a convolution; int8 here, fixed point in ``wide_convolution``."""
+
     def __init__(self, shape: ConvShape) -> None:
         self.shape = shape
         self.tensors: dict[str, Any] = {}

@@ -125,6 +125,21 @@ def conv(draw: Draw) -> Found:
     return c.graph("QLinearConv", group=groups, **seen.attrs), c.inputs
 
 
+def float_conv(draw: Draw) -> Found:
+    """Plain, grouped and depthwise, over one or two spatial dimensions."""
+    c, (kernel, seen), limit = case(draw), window(draw, lambda k: 2), draw(size)
+    groups = draw(st.sampled_from((1, 1, 2, 3, 8)))
+    channels, filters = (draw(st.sampled_from((1, 1, 2, 3, 4, 7, 16))) for _ in range(2))
+    batch = draw(st.sampled_from((1, 1, 2)))
+    c.real("x", (batch, groups * channels, *seen.plane), limit)
+    c.real("w", (groups * filters, channels, *kernel), 0.7, constant=True)
+    room = limit * (channels * prod(kernel)) ** 0.5 * draw(st.sampled_from((0.05, 1.0, 20.0)))
+    if draw(flag):
+        c.real("b", (groups * filters,), room / 2, constant=True)
+    c.result((batch, groups * filters, *seen.out), size=room)
+    return c.graph("Conv", group=groups, **seen.attrs), c.inputs
+
+
 def float_matmul(draw: Draw) -> Found:
     """Batches that broadcast; variables, or a constant on either side."""
     c, (m, k, n) = case(draw), (draw(extent), draw(length), draw(extent))
@@ -460,6 +475,7 @@ FAMILIES: dict[str, tuple[Callable[[Draw], Found], ...]] = {
     "QLinearMatMul": (dense, batched),
     "QGemm": (gemm,),
     "QLinearConv": (conv,),
+    "Conv": (float_conv,),
     "MatMul": (float_matmul,),
     "Gemm": (float_gemm,),
     "QLinearAdd": (qlinear_add,),

@@ -6,7 +6,19 @@ from collections.abc import Callable
 
 from epu.errors import UnsupportedNode
 from epu.graph import Graph, Node
-from epu.lowering import element_functions, folds, functions, linear, masks, moves, pointwise, pools, rows, wide_matmul
+from epu.lowering import (
+    element_functions,
+    folds,
+    functions,
+    linear,
+    masks,
+    moves,
+    pointwise,
+    pools,
+    rows,
+    wide_conv,
+    wide_matmul,
+)
 from epu.lowering.lowered import Lowered
 from epu.operators.smooth_functions import FUNCTIONS as SMOOTH
 
@@ -20,6 +32,7 @@ LOWERINGS: dict[str, Lowering] = {
     "QLinearMatMul": linear.lower_matmul,
     "QGemm": linear.lower_gemm,
     "QLinearConv": linear.lower_conv,
+    "Conv": wide_conv.lower_wide_conv,
     "MatMul": wide_matmul.lower_wide_matmul,
     "Gemm": wide_matmul.lower_wide_gemm,
     "QLinearAdd": pointwise.lower_qlinear_add,

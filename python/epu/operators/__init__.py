@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from epu.operators import (
     activation,
     binary,
+    conv,
     conv_transpose,
     element_functions,
     layer_norm,
@@ -36,7 +37,7 @@ FILES = (
     *(qlinear_conv, qlinear_matmul, qlinear_add, qlinear_mul, qlinear_tables, quantized_unary),
     *(matmul, quantize, binary, sqrt, activation, smooth_functions, reduce_mean, pooling, softmax, layer_norm, layout),
     *(reductions, softmax_parts, element_functions, masks),
-    *(conv_transpose, selection, resize),
+    *(conv, conv_transpose, selection, resize),
 )
 
 
