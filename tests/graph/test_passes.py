@@ -266,6 +266,26 @@ def test_ranges_come_from_scale_constants_tranges_and_operators() -> None:
     assert before.tensors["y"].range is None
 
 
+@pytest.mark.parametrize(
+    ("op", "seen", "used", "source"),
+    [
+        ("Sigmoid", (0.0, 0.002), (0.0, 1.0), "op"),
+        ("HardSigmoid", (0.4, 0.6), (0.0, 1.0), "op"),
+        ("Tanh", (-1e-6, 1e-6), (-1.0, 1.0), "op"),
+        ("Erf", (-0.99, 0.99), (-1.0, 1.0), "op"),
+        ("Softmax", (0.001, 0.13), (0.0, 1.0), "op"),
+        ("Softmax", (0.001, 0.12), (0.001, 0.12), "tranges"),
+        ("Exp", (0.1, 0.9), (0.1, 0.9), "tranges"),
+    ],
+)
+def test_a_bounded_function_takes_its_bound_where_that_is_affordable(
+    op: str, seen: tuple[float, float], used: tuple[float, float], source: str
+) -> None:
+    before = graph(["DequantizeLinear q -> x", f"{op} x -> y"], {"q": INT8}, ["y"])
+    y = assign_ranges(before, {"y": seen}).tensors["y"]
+    assert (y.range, y.range_source) == (used, source)
+
+
 def test_a_graph_input_takes_the_scale_of_its_quantize() -> None:
     before = graph(["QuantizeLinear x -> qx"], {"x": Float()}, ["qx"])
     assert assign_ranges(before).tensors["x"].range == (-128 * 0.05, 127 * 0.05)

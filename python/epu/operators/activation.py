@@ -16,6 +16,7 @@ from epu.operators.row import (
     Interval,
     Limit,
     Operator,
+    OwnBound,
     Values,
     constant_reals,
     frac,
@@ -100,5 +101,12 @@ ROWS = (
         intervals=clip_intervals,
         formats=same_format,
     ),
-    Operator("HardSigmoid", "elementwise", (FLOAT_TENSORS,), hard_sigmoid_reference, unit_intervals),
+    Operator(
+        name="HardSigmoid",
+        family="elementwise",
+        limits=(FLOAT_TENSORS,),
+        reference=hard_sigmoid_reference,
+        intervals=unit_intervals,
+        own_bound=OwnBound((0.0, 1.0)),
+    ),
 )

@@ -48,13 +48,28 @@ def no_macs(node: Node, graph: Graph) -> int:
     return 0
 
 
+ANY_COST = 64  # of fraction bits
+
+
+@dataclass(frozen=True)
+class OwnBound:
+    """What a function gives whatever its input, and the fraction bits that its outputs may lose for that.
+
+    A function that is no more exact than the last of the bits that its bound leaves may lose any number.
+    """
+
+    interval: Interval
+    cost: int = ANY_COST
+
+
 @dataclass(frozen=True)
 class Operator:
     """One row. ``reference`` computes the outputs in raw integers (docs/arithmetic.md); ``inner`` the tensors that a
     recognised group covers; ``intervals`` bounds the outputs and the covered tensors from the inputs' ranges.
 
     ``formats`` decides fraction bits that do not follow from a tensor's own range. ``input_size``: the magnitude that the
-    fraction bits of float inputs must leave room for. ``macs`` counts int8 multiply-accumulates.
+    fraction bits of float inputs must leave room for. ``own_bound``: what replaces a calibrated range of the output.
+    ``macs`` counts int8 multiply-accumulates.
     """
 
     name: str
@@ -65,6 +80,7 @@ class Operator:
     inner: Inner | None = None
     formats: Formats | None = None
     input_size: Callable[[Interval], float] = magnitude
+    own_bound: OwnBound | None = None
     macs: Callable[[Node, Graph], int] = no_macs
 
 

@@ -15,6 +15,7 @@ from epu.operators.row import (
     Array,
     Interval,
     Operator,
+    OwnBound,
     Values,
     frac,
     interval,
@@ -139,4 +140,11 @@ INTERVALS: dict[str, Callable[[Node, Graph], dict[str, Interval]]] = {
     "Elu": elu_intervals,
 }
 
-ROWS = tuple(Operator(name, "smooth", (FLOAT_TENSORS,), smooth_reference, INTERVALS[name]) for name in FUNCTIONS)
+OWN_BOUNDS = {"Erf": OwnBound((-1.0, 1.0)), "Tanh": OwnBound((-1.0, 1.0)), "Sigmoid": OwnBound((0.0, 1.0))}
+
+
+def row(name: str) -> Operator:
+    return Operator(name, "smooth", (FLOAT_TENSORS,), smooth_reference, INTERVALS[name], own_bound=OWN_BOUNDS.get(name))
+
+
+ROWS = tuple(map(row, FUNCTIONS))

@@ -17,6 +17,7 @@ from epu.operators.row import (
     Ints,
     Limit,
     Operator,
+    OwnBound,
     Values,
     frac,
     int8_inputs,
@@ -122,6 +123,7 @@ ROWS = (
         reference=softmax_reference,
         intervals=softmax_intervals,
         input_size=spread,
+        own_bound=OwnBound((0.0, 1.0), cost=2),
     ),
     Operator(
         name="SoftmaxInt8",

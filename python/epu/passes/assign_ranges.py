@@ -8,17 +8,18 @@ from dataclasses import replace
 import numpy as np
 
 from epu.errors import UserError
-from epu.fixed_formats import CONSTANT, OP, SCALE, TRANGES
+from epu.fixed_formats import CONSTANT, OP, SCALE, TRANGES, fraction_bits
 from epu.graph import Float, Graph, Node, Quantized, Tensor
 from epu.operators import OPERATORS, Interval
-from epu.operators.row import quantized_interval
+from epu.operators.row import magnitude, quantized_interval
 
 Ranges = Mapping[str, Interval] | None
 
 
 def assign_ranges(graph: Graph, tranges: Ranges = None) -> Graph:
     """``Float`` tensors get ``range`` and ``range_source``: constants their own, dequantised tensors that of the scale,
-    others the entry of ``tranges``; without ``tranges`` the bounds that follow from the operators.
+    others the entry of ``tranges``, or their maker's own bound where its fraction bits are affordable; without
+    ``tranges`` the bounds that follow from the operators.
 
     Raises UserError where ``tranges`` lacks a tensor, and where no bound follows for a graph input.
     """
@@ -71,7 +72,18 @@ def output_range(node: Node, tensor: Tensor, bound: Interval, tranges: Ranges) -
         return replace(tensor, range=bound, range_source=OP)
     if tensor.name not in tranges:
         raise missing(tensor, f"made by ONNX node '{node.name}' ({node.op})")
-    return calibrated(tensor, tranges)
+    return bounded(calibrated(tensor, tranges), maker)
+
+
+def bounded(tensor: Tensor, maker: str) -> Tensor:
+    """A calibrated tensor, with its maker's own bound as range where the fraction bits that it costs are affordable."""
+    own = OPERATORS[maker].own_bound if maker in OPERATORS else None
+    if own is None or tensor.range is None:
+        return tensor
+    seen = fraction_bits(magnitude(tensor.range), TRANGES, tensor.name)
+    if seen - fraction_bits(magnitude(own.interval), OP, tensor.name) > own.cost:
+        return tensor
+    return replace(tensor, range=own.interval, range_source=OP)
 
 
 def calibrated(tensor: Tensor, tranges: Mapping[str, Interval]) -> Tensor:
