@@ -29,7 +29,8 @@ class Draft:
 
     ``root`` is the call whose value is the node's output. ``out`` is the output type where the node decides it; None
     means float, or the quantisation of the first input. ``members`` are the calls the node stands for, ``covers`` the
-    drafts it has swallowed (``fold_qdq``).
+    drafts it has swallowed (``fold_qdq``). ``moves_codes``: an integer output without ``out`` means
+    what the first input's codes do.
     """
 
     op: str
@@ -39,11 +40,12 @@ class Draft:
     out: Quantized | Float | None = None
     members: list[Step] = field(default_factory=list)
     covers: list[Draft] = field(default_factory=list)
+    moves_codes: bool = True
 
     @property
     def keeps_quantization(self) -> bool:
         """The output has the quantisation of the inputs."""
-        return self.out is None and self.root.dtype in ("int8", "uint8", "int32")
+        return self.moves_codes and self.out is None and self.root.dtype in ("int8", "uint8", "int32")
 
 
 def refuse(step: Step, limit: str, found: Any, remedy: str) -> UnsupportedNode:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from epu.relay_passes.onnx_elementwise import CONVERTERS as ELEMENTWISE
+from epu.relay_passes.onnx_custom import CONVERTERS as CUSTOM
 from epu.relay_passes.onnx_functions import CONVERTERS as FUNCTIONS
 from epu.relay_passes.onnx_layout import CONVERTERS as LAYOUT
 from epu.relay_passes.onnx_linear import CONVERTERS as LINEAR
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 Names = dict[tuple[str, int], str]  # (node name, output index) -> ONNX tensor name, in ONNX order
 
-TABLES = (ELEMENTWISE, FUNCTIONS, LAYOUT, LINEAR, POOLING, QUANTIZED, SELECTION)
+TABLES = (CUSTOM, ELEMENTWISE, FUNCTIONS, LAYOUT, LINEAR, POOLING, QUANTIZED, SELECTION)
 CONVERTERS = {op: converter for table in TABLES for op, converter in table.items()}
 assert len(CONVERTERS) == sum(len(table) for table in TABLES), "an ONNX op has two converters"
 
@@ -52,6 +53,38 @@ def import_onnx(model: ModelProto, shapes: dict[str, Shape] | None = None) -> tu
 
 
 def node_names(model: ModelProto) -> list[str]:
+def import_refusals(model: ModelProto, types: Mapping[str, ValueInfoProto]) -> dict[str, UserError]:
+    """Nodes that ``import_onnx`` refuses, each with its error; the others are judged as if the host made what these make.
+
+    ``types`` states the tensors' types. A node that reads a tensor without a static shape is refused too.
+    """
+    values, refused = _initializers(model), {}
+    declared = [info for info in model.graph.input if info.name not in values]
+    opsets = {entry.domain: entry.version for entry in model.opset_import}
+    values.update(_declared([info.name for info in declared], {info.name: info for info in declared}))
+    for proto, name in sorted_nodes(model):
+        try:
+            node = _open(proto, name, values, opsets.get(proto.domain, 1))
+            results = _fold(proto, node) or _convert(node)
+        except UserError as error:
+            refused[name] = error
+            values.update(_declared(proto.output, types))
+        else:
+            values.update(zip(proto.output, results))
+    return refused
+
+
+def _declared(names: Iterable[str], types: Mapping[str, ValueInfoProto]) -> dict[str, Value]:
+    """Tensors of known type as inputs; the others are left out."""
+    found = {}
+    for name in names:
+        try:
+            found.update({name: _input(types[name], {})} if name in types else {})
+        except UserError:  # dynamic, or of a type that Relay lacks: whoever reads it stays on the host
+            continue
+    return found
+
+
     """Name of every node: the ONNX one where it is unique, else made from op and first output."""
     taken: set[str] = set()
     names = []
@@ -135,7 +168,7 @@ def _open(proto: NodeProto, name: str, values: dict[str, Value], opset: int) -> 
         )
     attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in proto.attribute}
     inputs = [values[key] if key else None for key in proto.input]
-    node = OnnxNode(name, proto.op_type, inputs, attributes, opset, len(proto.output))
+    node = OnnxNode(name, proto.op_type, inputs, attributes, opset, len(proto.output), proto.domain)
     for value in inputs:
         if value is not None:
             node.require_dtype(value.dtype)

@@ -60,6 +60,7 @@ class OnnxNode:
     attributes: dict[str, Any] = field(default_factory=dict)
     opset: int = 0
     num_outputs: int = 1
+    domain: str = ""
 
     def attr(self, name: str, default: Any = None) -> Any:
         return self.attributes.get(name, default)

@@ -9,6 +9,7 @@ import numpy as np
 
 from epu.graph import Float
 from epu.relay_passes.draft import Draft, Use, const_array, quantized, refuse
+from epu.relay_passes.onnx_custom import RELAY_OP, custom_row
 from epu.relay_passes.relay_view import Const, Operand, Step, same_onnx_node
 from epu.relay_passes.rows_linear import linear_draft
 from epu.relay_passes.rows_moves import MOVES
@@ -263,4 +264,5 @@ ROWS: dict[str, tuple[Row, ...]] = {
     "strided_slice": (_simple("Slice", _slice_attributes),),
     **MOVES,
     "concatenate": (_simple("Concat", _concat_axis),),
+    RELAY_OP: (custom_row,),
 }

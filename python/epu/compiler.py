@@ -25,6 +25,7 @@ from epu.passes.assign_fraction_bits import assign_fraction_bits
 from epu.passes.assign_ranges import assign_ranges
 from epu.passes.check_limits import check_limits
 from epu.passes.copy_viewed_inputs import copy_viewed_inputs
+from epu.passes.compose_custom_ops import compose_custom_ops
 from epu.passes.drop_empty import drop_empty
 from epu.passes.expand_conv_transpose import expand_conv_transpose
 from epu.passes.expand_linear_resize import expand_linear_resize
@@ -59,6 +60,7 @@ def assign_missing(graph: Graph) -> Graph:
 PASSES: tuple[Pass, ...] = (
     fold_constants,
     remove_identities,
+    compose_custom_ops,
     drop_empty,
     recognise_layer_norm,
     recognise_unary_tables,

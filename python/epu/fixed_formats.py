@@ -18,6 +18,7 @@ DISPLAY_OP = {
     "SoftmaxInt8": "nn.softmax",
     "LayerNormalization": "nn.layer_norm",
     "LayerNormDecomposed": "nn.layer_norm",
+    "QuadricCustomOp": "contrib.epu.quadric_custom_op",
 }
 HEADER = ("Source name", "Op", "Output 0 Range", "Output 0 Frac Bits", "Range from")
 

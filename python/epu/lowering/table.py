@@ -7,6 +7,7 @@ from collections.abc import Callable
 from epu.errors import UnsupportedNode
 from epu.graph import Graph, Node
 from epu.lowering import (
+    custom,
     element_functions,
     folds,
     functions,
@@ -86,6 +87,7 @@ LOWERINGS: dict[str, Lowering] = {
 }
 
 
+    "QuadricCustomOp": custom.lower_custom,
 def lower(node: Node, graph: Graph, rounding: str) -> Lowered:
     """The kernel and operands of a node. Raises UnsupportedNode where no kernel fits it."""
     if node.op not in LOWERINGS:

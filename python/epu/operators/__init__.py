@@ -9,6 +9,7 @@ from epu.operators import (
     binary,
     conv,
     conv_transpose,
+    custom,
     element_functions,
     layer_norm,
     layout,
@@ -37,7 +38,7 @@ FILES = (
     *(qlinear_conv, qlinear_matmul, qlinear_add, qlinear_mul, qlinear_tables, quantized_unary),
     *(matmul, quantize, binary, sqrt, activation, smooth_functions, reduce_mean, pooling, softmax, layer_norm, layout),
     *(reductions, softmax_parts, element_functions, masks),
-    *(conv, conv_transpose, selection, resize),
+    *(conv, conv_transpose, selection, resize, custom),
 )
 
 

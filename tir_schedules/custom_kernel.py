@@ -1,0 +1,178 @@
+"""A user's PrimFunc as a kernel: its axes are read from its blocks, so that the scheduler can tile it as our own.
+
+Each block has the name of the buffer that it writes and is one store; its indices are loop variables or constants, or, for a
+table, a value. Raises ValueError, which says what does not fit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from epu.simulator.machine import Machine
+
+from .kernel import Kernel, Param
+from .tiling import Tiling, rows_over_array, spread
+from .tvm_api import tir
+
+Place = tuple[str, int]  # a buffer's dimension, or a block's loop
+ROW_SHARE = 16  # of 64: how much of a PE's elements a row may take
+
+
+@dataclass(frozen=True)
+class ScriptKernel(Kernel):
+    """A kernel whose PrimFunc was given."""
+
+    script: Any = None
+
+    def prim_func(self, observe: bool = False) -> Any:
+        return self.script
+
+
+def is_prim_func(function: Any) -> bool:
+    return isinstance(function, tir.PrimFunc)
+
+
+def script_kernel(name: str, function: Any, constants: frozenset[str], inputs: frozenset[str]) -> Kernel:
+    """The kernel of ``function``: array parameters named in ``constants`` and ``inputs``, one output, int64 scalars."""
+    params = tuple(_params(function, constants, inputs))
+    blocks = list(_blocks(function))
+    outputs = [param.name for param in params if param.role == "output"]
+    if len(outputs) != 1 or not blocks or blocks[-1].name != outputs[0]:
+        written = [block.name for block in blocks]
+        raise ValueError(
+            f"one array parameter must be left as output, and the last block must have its name; found outputs {outputs} "
+            f"and blocks {written}"
+        )
+    axes = _Axes(blocks)
+    labels = axes.labels(params)
+    reduced = {block.name: tuple(axes.of((block.name, k)) for k in block.reduced) for block in blocks if block.reduced}
+    tiling = _tiling(labels[outputs[0]], axes.extents, {axis for each in reduced.values() for axis in each})
+    digest = hashlib.sha256(function.script().encode()).hexdigest()
+    key = ("custom", name, digest, tuple(sorted(constants)))
+    stages = tuple(block.name for block in blocks)
+    return ScriptKernel("custom", key, params, {}, labels, stages, tiling, reduced, script=function)
+
+
+def _params(function: Any, constants: frozenset[str], inputs: frozenset[str]) -> Iterator[Param]:
+    for var in function.params:
+        buffer = function.buffer_map.get(var)
+        if buffer is None:
+            if str(var.dtype) != "int64":
+                raise ValueError(f"scalar parameters must be int64, found {var.name} of {var.dtype}")
+            yield Param(str(var.name), "scalar")
+            continue
+        name = str(buffer.name)
+        role = "constant" if name in constants else "input" if name in inputs else "output"
+        yield Param(name, role, tuple(int(size) for size in buffer.shape), str(buffer.dtype))
+
+
+@dataclass
+class _Block:
+    """One block: its loops' extents, which of them are reduced, and what it stores where."""
+
+    name: str
+    loops: dict[Any, int]  # loop variable -> its number
+    extents: list[int]
+    reduced: list[int]
+    store: Any
+
+
+def _blocks(function: Any) -> Iterator[_Block]:
+    found: list[Any] = []
+    tir.stmt_functor.post_order_visit(function.body, lambda each: found.append(each) if _is_stage(each) else None)
+    for block in found:
+        if not isinstance(block.body, tir.BufferStore) or str(block.body.buffer.name) != str(block.name_hint):
+            raise ValueError(
+                f"each block must be one store into the buffer of its name, found block '{block.name_hint}' with "
+                f"{type(block.body).__name__}"
+            )
+        variables = list(block.iter_vars)
+        reduced = [k for k, each in enumerate(variables) if each.iter_type == tir.IterVar.CommReduce]
+        extents = [int(each.dom.extent) for each in variables]
+        loops = {each.var: k for k, each in enumerate(variables)}
+        yield _Block(str(block.name_hint), loops, extents, reduced, block.body)
+
+
+def _is_stage(each: Any) -> bool:
+    return isinstance(each, tir.Block) and len(each.iter_vars) > 0
+
+
+@dataclass
+class _Axes:
+    """Which dimensions and loops are one axis: those that some index ties together."""
+
+    blocks: list[_Block]
+    parent: dict[Place, Place] = field(default_factory=dict)
+    extents: dict[str, int] = field(default_factory=dict)
+    ranks: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for block in self.blocks:
+            self._access(block, block.store.buffer, block.store.indices, written=True)
+            for load in _loads(block.store.value):
+                self._access(block, load.buffer, load.indices, written=False)
+        for block in self.blocks:
+            for loop, extent in enumerate(block.extents):
+                self.extents[self.of((block.name, loop))] = extent
+
+    def of(self, loop: tuple[str, int]) -> str:
+        """The axis of a block's loop."""
+        return self._name(("loop " + loop[0], loop[1]))
+
+    def labels(self, params: tuple[Param, ...]) -> dict[str, tuple[str, ...]]:
+        """The axis of each dimension of every stage and array parameter."""
+        arrays = {param.name: len(param.shape) for param in params if param.role != "scalar"}
+        ranks = {**arrays, **self.ranks}
+        return {name: tuple(self._name((name, k)) for k in range(rank)) for name, rank in ranks.items()}
+
+    def _access(self, block: _Block, buffer: Any, indices: Any, written: bool) -> None:
+        name = str(buffer.name)
+        self.ranks[name] = len(indices)
+        for dimension, index in enumerate(indices):
+            if isinstance(index, tir.Var) and index in block.loops:
+                self._join((name, dimension), ("loop " + block.name, block.loops[index]))
+            elif written and not isinstance(index, tir.IntImm):
+                raise ValueError(f"block '{block.name}' must store at its loop variables, found {index}")
+
+    def _root(self, place: Place) -> Place:
+        while place in self.parent:
+            place = self.parent[place]
+        return place
+
+    def _join(self, one: Place, other: Place) -> None:
+        first, second = self._root(one), self._root(other)
+        if first != second:
+            self.parent[max(first, second)] = min(first, second)
+
+    def _name(self, place: Place) -> str:
+        root = self._root(place)
+        return f"{root[0]}.{root[1]}"
+
+
+def _loads(value: Any) -> list[Any]:
+    found: list[Any] = []
+    tir.stmt_functor.post_order_visit(
+        value, lambda each: found.append(each) if isinstance(each, tir.BufferLoad) else None
+    )
+    return found
+
+
+def _tiling(output: tuple[str, ...], extents: Mapping[str, int], reduced: set[str]) -> Callable[[Machine, int], Tiling]:
+    """Any axes over the array; with a reduction rows over it, each over neighbouring columns."""
+    if not reduced:
+        sizes = {axis: extents.get(axis, 1) for axis in output}
+        return lambda machine, budget: spread(sizes, machine, budget)
+    rows = [axis for axis in output if axis not in reduced]
+    if len(reduced) > 1 or len(rows) != 1 or len(output) > 2 or output[0] != rows[0]:
+        raise ValueError(
+            f"a kernel with reductions must work on rows: an output (rows, length) or (rows,), reduced along the length; "
+            f"found {len(output)} axes, {len(reduced)} of them reduced"
+        )
+    (inner,) = reduced
+    count, length = extents[rows[0]], extents[inner]
+    return lambda machine, budget: rows_over_array(
+        rows[0], count, inner, length, machine, max(1, budget * ROW_SHARE // 64)
+    )
