@@ -18,10 +18,10 @@ class FastEngine:
         self.memories = Memories(program.machine, program.ext_bytes)
         self._plans: dict[Instruction, Callable[[], None]] = {}
         self._used = False
-        self._clock = Clock()
+        self.clock = Clock()
         machine = program.machine
         for instruction in program.code:
-            self._clock.issue(instruction, instruction.cycles(machine))
+            self.clock.issue(instruction, instruction.cycles(machine))
 
     def start(self, poison: bool) -> None:
         """Begin a run; ``poison`` forgets what earlier runs left in memory."""
@@ -54,4 +54,4 @@ class FastEngine:
 
     def window(self, start_pc: int, end_pc: int) -> CycleCount:
         """Cycles of the code [start_pc, end_pc)."""
-        return self._clock.window(start_pc, end_pc)
+        return self.clock.window(start_pc, end_pc)

@@ -11,7 +11,7 @@ from epu.simulator.operands import SIZES
 
 from . import nest as tree
 from .alu_code import compute, fold
-from .kernel_code import KernelCode, TapPoint, extents
+from .kernel_code import KernelCode, LrmHolding, TapPoint, extents
 from .layout import box_of, row_major
 from .lrm import LrmAllocator
 from .movement_code import load, padded, store
@@ -29,7 +29,8 @@ def emit(code: Code, machine: Machine) -> KernelCode:
     """
     emitter = _Emitter(code, machine)
     emitter.run(code.tree)
-    return KernelCode(tuple(emitter.code), tuple(emitter.taps.values()), emitter.scratch_peak, emitter.lrm.peak)
+    taps, holdings = tuple(emitter.taps.values()), tuple(emitter.holdings.values())
+    return KernelCode(tuple(emitter.code), taps, emitter.scratch_peak, emitter.lrm.peak, holdings)
 
 
 class _Emitter:
@@ -41,6 +42,7 @@ class _Emitter:
         self.scratch = self.scratch_peak = 0
         self.code: list[Instruction] = []
         self.taps: dict[TapPoint, TapPoint] = {}  # by all but the pc: of a sum's steps the last counts
+        self.holdings: dict[tuple[str, int, int], LrmHolding] = {}
         self.tapped: dict[Key, str] = {}  # stage of each observed buffer
         self.known: dict[int, list[tuple[tree.Tree, list[Key], list[Key]]]] = {}  # lifetimes by node
 
@@ -67,13 +69,22 @@ class _Emitter:
                 size = prod(box_of(places.writer[key])) * SIZES[places.buffers[key].dtype]
                 self.scratch += -(-size // OCM_ALIGNMENT) * OCM_ALIGNMENT
         self.scratch_peak = max(self.scratch_peak, self.scratch)
+        started = {}
         for step, first, last in self.lifetimes(node, local):
             for key in first:
                 places.address[key] = self.lrm.take(places.layout(key).bytes_per_pe)
+                started[key] = len(self.code)
             self.run(step)
             for key in last:
                 self.lrm.give(places.address[key], places.layout(key).bytes_per_pe)
+                self.held(key, started[key])
         self.scratch = scratch
+
+    def held(self, key: Key, first: int) -> None:
+        """Write down who held LRM until now, unless an earlier tile did the same."""
+        name, size = self.places.buffers[key].name, self.places.layout(key).bytes_per_pe
+        holding = LrmHolding(name, self.places.address[key], size, first, len(self.code))
+        self.holdings.setdefault(holding[:3], holding)
 
     def lifetimes(self, node: tree.Allocate, keys: list[Key]) -> list[tuple[tree.Tree, list[Key], list[Key]]]:
         """The steps of a block, each with the buffers that it uses first and last."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from epu.simulator.instruction import Instruction
 from epu.simulator.operands import Grid, Imm, Lrm, Ocm
@@ -41,14 +42,28 @@ class TapPoint:
     strides: tuple[int, ...]
 
 
+class LrmHolding(NamedTuple):
+    """Bytes [addr, addr + size) of each PE's LRM that buffer ``stage`` holds, from instruction ``first`` to before ``last``."""
+
+    stage: str
+    addr: int
+    size: int
+    first: int
+    last: int
+
+
 @dataclass(frozen=True)
 class KernelCode:
-    """Instructions of one kernel relative to its parameters, what can be observed where, memory it needs."""
+    """Instructions of one kernel relative to its parameters, what can be observed where, memory it needs.
+
+    ``lrm``: who holds which bytes of LRM, for reports; of the tiles' equal holdings the first.
+    """
 
     instructions: tuple[Instruction, ...]
     taps: tuple[TapPoint, ...]
     scratch_bytes: int
     peak_lrm: int
+    lrm: tuple[LrmHolding, ...] = ()
 
 
 @dataclass

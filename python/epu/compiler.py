@@ -20,15 +20,17 @@ from epu.lowering.derive import derive_folded
 from epu.lowering.lowered import Lowered, root
 from epu.lowering.table import VIEWS, lower
 from epu.mac_counter import mac_summary, total_macs
+from epu.occupancy import MemoryMap
 from epu.ocm_split import OcmSplitter
 from epu.passes.assign_fraction_bits import assign_fraction_bits
 from epu.passes.assign_ranges import assign_ranges
 from epu.passes.check_limits import check_limits
-from epu.passes.copy_viewed_inputs import copy_viewed_inputs
 from epu.passes.compose_custom_ops import compose_custom_ops
+from epu.passes.copy_viewed_inputs import copy_viewed_inputs
 from epu.passes.drop_empty import drop_empty
 from epu.passes.expand_conv_transpose import expand_conv_transpose
 from epu.passes.expand_linear_resize import expand_linear_resize
+from epu.passes.expand_zero_points import expand_zero_points
 from epu.passes.fold_constants import fold_constants
 from epu.passes.name_folded_tensors import name_folded_tensors
 from epu.passes.recognise_layer_norm import recognise_layer_norm
@@ -58,9 +60,9 @@ def assign_missing(graph: Graph) -> Graph:
 
 
 PASSES: tuple[Pass, ...] = (
+    compose_custom_ops,
     fold_constants,
     remove_identities,
-    compose_custom_ops,
     drop_empty,
     recognise_layer_norm,
     recognise_unary_tables,
@@ -75,6 +77,7 @@ PASSES: tuple[Pass, ...] = (
     check_limits,
     expand_conv_transpose,
     expand_linear_resize,
+    expand_zero_points,
 )  # the order of compilation
 
 
@@ -89,7 +92,7 @@ class Peak:
 
 @dataclass
 class CompiledModule:
-    """A compiled graph: program, typed graph, kernels, seconds per stage."""
+    """A compiled graph: program, typed graph, kernels, seconds per stage; who holds which memory, for reports."""
 
     program: Program
     graph: Graph
@@ -98,6 +101,7 @@ class CompiledModule:
     peak: Peak
     gmacs: float
     views: dict[str, str] = field(default_factory=dict)
+    memory: MemoryMap = MemoryMap()
 
     def golden(self, inputs: Mapping[str, Array], force: Mapping[str, Array] | None = None) -> dict[str, Array]:
         """Every tensor in raw integers, from the unscheduled kernels on LLVM.
@@ -185,7 +189,8 @@ class _Driver:
             program = layout.program(self.name)
         lrm_bytes = max((each.peak_lrm for each in split), default=0)
         peak = Peak(layout.plan.ocm_bytes, lrm_bytes, layout.plan.temporary_bytes)
-        return CompiledModule(program, graph, kernels, self.seconds, peak, total_macs(graph) / 1e9, views)
+        gmacs = total_macs(graph) / 1e9
+        return CompiledModule(program, graph, kernels, self.seconds, peak, gmacs, views, layout.memory_map())
 
     def schedule(self, lowered: Lowered, kernel: Kernel) -> KernelCode:
         """Instructions of a node's kernel, or of a smaller one of its family."""

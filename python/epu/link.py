@@ -11,6 +11,7 @@ from epu.errors import UserError
 from epu.first_fit import align
 from epu.graph import Fixed, Graph, Integer, Quantized, Tensor
 from epu.lowering.lowered import Lowered, dtype_of, root
+from epu.occupancy import MemoryMap
 from epu.ocm_split import Part, SplitKernel, StagePart, streams
 from epu.plan import Plan, Step, Task, make_plan
 from epu.simulator.control import Halt
@@ -94,6 +95,11 @@ class Layout:
             debug=DebugMap(tuple(spans), tuple(taps), tuple(derived), tuple(moved)),
             name=name,
         )
+
+    def memory_map(self) -> MemoryMap:
+        """Who holds which memory and when."""
+        lrm = tuple(each.parts[0].code.lrm for each in self.split)
+        return MemoryMap(self.plan.holdings, tuple(each.peak_lrm for each in self.split), lrm)
 
     def linked(self, kernel: Lowered, part: Part, step: Step, transfers: PartStep) -> list[Instruction]:
         from epu.tir_schedules.compile_kernel import Link

@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from epu.first_fit import FirstFit, align, usable
+from epu.first_fit import align, usable
+from epu.occupancy import Holding, Ledger
 from epu.simulator.control import Wait
 from epu.simulator.instruction import Instruction
 from epu.simulator.transfers import Dma
@@ -80,12 +81,16 @@ class Step:
 
 @dataclass
 class Plan:
-    """One step per task; bytes of external memory used in all and for temporary tensors, and the highest OCM byte used."""
+    """One step per task; bytes of external memory used in all and for temporary tensors, and the highest OCM byte used.
+
+    ``holdings``: who held which bytes of OCM.
+    """
 
     steps: list[Step]
     ext_bytes: int
     temporary_bytes: int
     ocm_bytes: int
+    holdings: tuple[Holding, ...] = ()
 
 
 def make_plan(
@@ -104,7 +109,7 @@ def make_plan(
     planner = _Planner(tasks, sizes, dict(home), outputs, ext_bytes, ocm_bytes)
     steps = [planner.step(index) for index in range(len(tasks))]
     assert not planner.resident, "a tensor was left behind"
-    return Plan(steps, planner.ext_bytes, planner.temporary, planner.ocm.peak)
+    return Plan(steps, planner.ext_bytes, planner.temporary, planner.ocm.peak, tuple(planner.ocm.holdings))
 
 
 class _Planner:
@@ -119,7 +124,7 @@ class _Planner:
     ) -> None:
         self.tasks, self.sizes, self.home, self.outputs = list(tasks), sizes, home, outputs
         self.capacity = usable(ocm)
-        self.ocm, self.ext_bytes, self.temporary = FirstFit(ocm), ext, 0
+        self.ocm, self.ext_bytes, self.temporary = Ledger(ocm), ext, 0
         self.resident: dict[str, int] = {}
         self.clean = set(home) - outputs  # tensors whose external copy is up to date
         self.uses: dict[str, list[int]] = {}
@@ -129,6 +134,7 @@ class _Planner:
         self.ahead: dict[int, int] = {}  # task → OCM address of constants on their way
 
     def step(self, index: int) -> Step:
+        self.ocm.now = index
         self.tasks[index] = self.with_direct(self.tasks[index])
         step, task = Step(), self.tasks[index]
         for name in task.streamed:
@@ -233,7 +239,7 @@ class _Planner:
     def prefetch(self, index: int, step: Step) -> None:
         """Start the next kernel's constants where there is room without moving anything."""
         if index < len(self.tasks) and self.tasks[index].constants:
-            found = self.ocm.take({CONSTANTS: self.tasks[index].constants})
+            found = self.ocm.take({CONSTANTS: self.tasks[index].constants}, kernel=index)
             if found is not None:
                 step.before.append(self.constant_transfer(index, found[CONSTANTS]))
 
@@ -246,12 +252,12 @@ class _Planner:
                 step.after += [self.move("out", name, OUTPUT_TAG), Wait(OUTPUT_TAG)]
         self.clean |= {stream.tensor for stream in task.streams if stream.written}
         if index in self.ahead:
-            self.ocm.give(self.ahead.pop(index), task.constants)
+            self.ocm.give(self.ahead.pop(index), task.constants, used_now=True)
         if SCRATCH in own:
-            self.ocm.give(own[SCRATCH], task.scratch)
+            self.ocm.give(own[SCRATCH], task.scratch, used_now=True)
         for stream in task.streams:
             for place in range(stream.slots):
-                self.ocm.give(own[stream.param, place], stream.slot_bytes)
+                self.ocm.give(own[stream.param, place], stream.slot_bytes, used_now=True)
         for name in task.tensors:
             if name in self.resident and self.next_use(name, index) == len(self.tasks):
-                self.ocm.give(self.resident.pop(name), self.sizes[name])
+                self.ocm.give(self.resident.pop(name), self.sizes[name], used_now=True)
