@@ -102,6 +102,12 @@ def _from_float(x: Array) -> Array:
     return wrapped.astype(INT64)
 
 
+def to_int64(x: Array) -> Array:
+    """Integral float32 to the nearest int64."""
+    below = np.minimum(x, np.nextafter(np.float32(2.0**63), np.float32(0)))  # the largest float32 that int64 holds
+    return np.where(x >= np.float32(2.0**63), np.iinfo(INT64).max, np.maximum(below, -(2.0**63)).astype(INT64))
+
+
 def count_leading_zeros(x: Array) -> Array:
     """Leading zeros of int64 lanes read as 64-bit unsigned; 64 for 0."""
     top = (x & ~(x >> 1)).astype(np.float64)  # the bit below the top one is cleared: rounding cannot reach 2**(n+1)

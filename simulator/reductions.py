@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from math import prod
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from epu.simulator.fixed_point import NUMPY_DTYPE, narrow
+from epu.simulator.fixed_point import NUMPY_DTYPE, narrow, to_int64
 from epu.simulator.instruction import (
     Access,
     Cost,
@@ -26,17 +27,19 @@ from epu.simulator.machine import ALU_COST, Machine
 from epu.simulator.memory import Memories
 from epu.simulator.operands import SIZES, Grid, Lrm
 
-FOLD_ALU = {"sum": "add", "max": "max", "min": "min"}
+FOLD_ALU = {"sum": "add", "max": "max", "min": "min", "sum24": "add"}
+ROUNDED_SUM = "sum24"  # in order, each addend and each sum rounded to 24 significant bits
 FOLD_UFUNC: dict[str, Any] = {"sum": np.add, "max": np.maximum, "min": np.minimum}
 
 
 def _fold_cost(op: str, src: Lrm, dst: Lrm) -> int:
-    return ALU_COST[FOLD_ALU[op]]["i64" in (src.dtype, dst.dtype)]
+    wide = "i64" in (src.dtype, dst.dtype)
+    return ALU_COST[FOLD_ALU[op]][wide] + (ALU_COST["round24"][wide] if op == ROUNDED_SUM else 0)
 
 
-def _fold_limits(op: str) -> Limits:
-    if op not in FOLD_ALU:
-        yield "op", f"must be one of {', '.join(FOLD_ALU)}, found {op!r}"
+def _fold_limits(op: str, allowed: Iterable[str] = FOLD_ALU) -> Limits:
+    if op not in allowed:
+        yield "op", f"must be one of {', '.join(allowed)}, found {op!r}"
 
 
 def _fold_dtype(src: Lrm, dst: Lrm) -> Any:
@@ -49,6 +52,8 @@ class Reduce(Instruction):
     """Fold ``src`` over the last ``n_reduced`` loops into ``dst``, which has strides for the leading loops only.
 
     Sums are of 64 bits and wrap; the write keeps the low bits of ``dst.dtype``. ``accumulate`` folds with what ``dst`` holds.
+    "sum24" adds in the order of the loops, and rounds each addend and each sum to 24 significant bits, half to even, as
+    float32 does; a result beyond 64 bits is the nearest that they hold.
     """
 
     op: str
@@ -89,6 +94,8 @@ class Reduce(Instruction):
         src = memories.columns_view(self.grid, source_loops, Lrm(self.src.addr, self.src.dtype, strides))
         dst = memories.columns_view(self.grid, self.leading, self.dst)
         axes = tuple(range(2 + len(self.leading), src.ndim))
+        if self.op == ROUNDED_SUM:
+            return lambda: self._sum_in_order(src, dst)
         ufunc, dtype = FOLD_UFUNC[self.op], _fold_dtype(self.src, self.dst)
         wide = memories.scratch(0, dtype, dst.shape)
 
@@ -99,6 +106,12 @@ class Reduce(Instruction):
             narrow(dst, values, self.dst.dtype, saturate=False)
 
         return run
+
+    def _sum_in_order(self, src: NDArray[Any], dst: NDArray[Any]) -> None:
+        addends = src.reshape(*dst.shape, -1).astype(np.float32)
+        if self.accumulate:
+            addends[..., 0] += dst.astype(np.float32)
+        narrow(dst, to_int64(np.add.accumulate(addends, axis=-1)[..., -1]), self.dst.dtype, saturate=False)
 
     def cycles(self, machine: Machine) -> Cost:
         """One fold per element."""
@@ -119,7 +132,7 @@ class AllReduce(Instruction):
 
     def limits(self, machine: Machine) -> Limits:
         """Operation, grid, ranks, group size."""
-        yield from _fold_limits(self.op)
+        yield from _fold_limits(self.op, FOLD_UFUNC)  # which values meet first is left to the array
         yield from grid_limits(self.grid, machine)
         yield from loop_limits(self.loops)
         if self.group < 1 or self.grid.width % self.group:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-FOLD: dict[str, Callable[[int, int], int]] = {"sum": lambda x, y: x + y, "max": max, "min": min}
 LIMITS = {"i8": (-128, 127), "u8": (0, 255), "i32": (-(2**31), 2**31 - 1), "i64": (-(2**63), 2**63 - 1)}
 
 
@@ -36,6 +35,34 @@ def round24(value: int) -> int:
     """The nearest number of 24 significant bits, ties to even."""
     excess = abs(value).bit_length() - 24
     return value if excess <= 0 else signed64(round_shift(value, excess) << excess)
+
+
+def float_sum(old: int, value: int) -> int:
+    """The sum of two float32 numbers, both first rounded to 24 significant bits, as float32 rounds it."""
+    return nearest24(nearest24(old) + nearest24(value))
+
+
+def nearest24(value: int) -> int:
+    """As round24, of a number of any size."""
+    excess = abs(value).bit_length() - 24
+    if excess <= 0:
+        return value
+    below, rest = value >> excess, value % (1 << excess)
+    half = 1 << (excess - 1)
+    return (below + (rest > half or (rest == half and below % 2 == 1))) << excess
+
+
+FOLD: dict[str, Callable[[int, int], int]] = {
+    "sum": lambda x, y: signed64(x + y),
+    "max": max,
+    "min": min,
+    "sum24": float_sum,
+}
+
+
+def folded_value(op: str, value: int) -> int:
+    """What a fold leaves: a sum24 has its own first rounding, and ends within 64 bits."""
+    return to_dtype(nearest24(value), "i64", saturate=True) if op == "sum24" else value
 
 
 def shift_amount(amount: int) -> int:

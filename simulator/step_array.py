@@ -12,7 +12,7 @@ from epu.simulator.machine import ALU_COST, ALU_COST_ADDEND, ALU_COST_SATURATE, 
 from epu.simulator.matrix import Mac, MacLocal
 from epu.simulator.operands import Imm, Lrm
 from epu.simulator.reductions import AllReduce, Reduce
-from epu.simulator.step_arithmetic import FOLD, MEANING, signed64
+from epu.simulator.step_arithmetic import FOLD, MEANING, folded_value, signed64
 from epu.simulator.step_memory import SIZE, StepMemories, indices, offset
 from epu.simulator.transfers import Load, Store
 
@@ -70,9 +70,9 @@ class ArrayWork:
                 yield from ["compute"] * fold_cost(reduce)
                 for pe in folded:
                     value, old = self.memories.get(pe, reduce.src, (*lead, *rest)), folded[pe]
-                    folded[pe] = value if old is None else signed64(FOLD[reduce.op](old, value))
+                    folded[pe] = value if old is None else FOLD[reduce.op](old, value)
             for pe, total in folded.items():
-                self.memories.put(pe, reduce.dst, lead, total or 0)
+                self.memories.put(pe, reduce.dst, lead, folded_value(reduce.op, total or 0))
 
     def _all_reduce(self, each: AllReduce) -> Work:
         """The values walk round each group; every PE folds each one that passes."""
@@ -84,7 +84,7 @@ class ArrayWork:
                 yield from ["data_array"] * (-(-SIZE[each.src.dtype] // self.machine.port_bytes))
                 walking = {pe: walking[self._neighbour(pe, each.group)] for pe in pes}
                 yield from ["compute"] * fold_cost(each)
-                folded = {pe: signed64(FOLD[each.op](folded[pe], walking[pe])) for pe in pes}
+                folded = {pe: FOLD[each.op](folded[pe], walking[pe]) for pe in pes}
             for pe in pes:
                 self.memories.put(pe, each.dst, index, folded[pe])
 
@@ -153,7 +153,9 @@ def cycles_per_element(alu: Alu) -> int:
 def fold_cost(fold: Any) -> int:
     """Cost of one addition or comparison."""
     wide = fold.src.dtype == "i64" or fold.dst.dtype == "i64"
-    return ALU_COST["add" if fold.op == "sum" else fold.op][1 if wide else 0]
+    if fold.op == "sum24":
+        return ALU_COST["add"][wide] + ALU_COST["round24"][wide]
+    return ALU_COST["add" if fold.op == "sum" else fold.op][wide]
 
 
 def mac_bus_words(mac: Mac, word: int) -> int:

@@ -111,7 +111,7 @@ def reduces(draw: Any, rows: int, cols: int) -> Reduce:
     loops = draw(LOOPS.filter(bool))
     n_reduced = draw(st.integers(1, len(loops)))
     dst = draw(lrm(0, loops[: len(loops) - n_reduced], broadcast=False))
-    op = draw(st.sampled_from(["sum", "max", "min"]))
+    op = draw(st.sampled_from(["sum", "max", "min", "sum24"]))
     return Reduce(op, draw(grids(rows, cols)), loops, n_reduced, dst, draw(lrm(1, loops)), draw(st.booleans()))
 
 
