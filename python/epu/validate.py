@@ -3,29 +3,31 @@
 isolated: after each kernel its outputs are overwritten by ORT's tensors, so a row shows that kernel's own error.
 segment: only quantised tensors are overwritten, the fixed-point stretches between them run free.
 end to end: nothing is overwritten. Golden gets the same forcing, and must equal the ISS bit for bit.
+A stage of the host gets ORT's tensors in the isolated mode, in the others what the stages before it made.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import onnx
 from numpy.typing import NDArray
 
-from epu.comparison import Comparison, Yardstick, compare_node, explained, output_rows
+from epu.comparison import Comparison, Yardstick, compare_node, compare_output, explained
 from epu.exact_node import ExactNodes
 from epu.graph import Float
-from epu.metrics import DEFAULT_TOLERANCE, END_TO_END, ISOLATED, MODES, Row, Tolerance, compare
-from epu.observed import Compiled, TensorMap, Tensors, encode_ort, input_lsb, node_outputs
+from epu.host_rows import compare_host, compare_host_output
+from epu.metrics import DEFAULT_TOLERANCE, END_TO_END, ISOLATED, MODES, SEGMENT, Row, Tolerance, compare
+from epu.observed import NodeOutput, TensorMap, Tensors, encode_ort, input_lsb, node_outputs
 from epu.ort_reference import OrtReference, plain_session, seconds_of_one_run
-from epu.raw_tensors import encode
-from epu.simulator.program import KernelSpan, Program
-from epu.simulator.simulation import RunResult, simulate
+from epu.simulator.program import Buffer, KernelSpan, Program
+from epu.simulator.simulation import RunResult
 from epu.simulator.taps import TapRecorder
+from epu.tensor_facts import TensorFacts, facts_of
+from epu.stages import Chain, EpuStage, HostStage
 
 Progress = Callable[[str, int, int], None]  # (what, done, of)
 
@@ -50,101 +52,186 @@ class Evidence:
     seconds: dict[str, float]
 
 
+@dataclass(frozen=True)
+class Counted:
+    """The mode of an observed run and its progress: kernels ``before`` this stage, ``of`` all stages."""
+
+    mode: str
+    before: int
+    of: int
+    progress: Progress | None
+
+    def report(self, done: int) -> None:
+        if self.progress:
+            self.progress(self.mode, self.before + done, self.of)
+
+
 class Forcer:
     """Listener that overwrites each kernel's outputs by given raw tensors, and reports progress."""
 
-    def __init__(self, program: Program, forced: Tensors, what: str, progress: Progress | None) -> None:
+    def __init__(self, forced: Tensors, count: Counted) -> None:
         self._forced = forced
-        self._what = what
-        self._count = len(program.debug.kernels)
-        self._progress = progress
+        self._count = count
 
     def on_kernel_end(self, index: int, span: KernelSpan, state: Any) -> None:
         for buffer in span.outputs:
             if buffer.name in self._forced:
                 state.write(buffer, self._forced[buffer.name].reshape(buffer.shape))
-        if self._progress:
-            self._progress(self._what, index + 1, self._count)
+        self._count.report(index + 1)
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What one stage showed in one mode: raw integers of a program or tensors of the host by name, and where golden
+    differs."""
+
+    tensors: Tensors
+    outputs: Tensors
+    golden_differs: tuple[str, ...] = ()
 
 
 def gather(
-    compiled: Compiled,
-    model: onnx.ModelProto,
+    chain: Chain,
     inputs: Tensors,
     tolerance: Tolerance = DEFAULT_TOLERANCE,
     progress: Progress | None = None,
+    name: str = "model",
 ) -> Evidence:
     """Run ORT once, ISS and golden in the three modes, and compare every node output.
 
     ``inputs`` are the model's inputs by name; reals of another precision become the type that ONNX Runtime takes.
     """
-    reference = OrtReference(model, compiled.program.name)
+    reference = OrtReference(chain.model, name)
     inputs = reference.typed(inputs)
-    raw = encode(compiled.program.inputs, inputs)
+    raw = chain.raw_inputs(inputs)
     ort = reference.run(inputs)
-    yardstick = Yardstick(ort, TensorMap(model, compiled), ExactNodes(model, ort), tolerance)
+    judge = Judge.of(chain, ort, tolerance)
     comparisons: list[Comparison] = []
     differing: dict[str, None] = {}
     for mode in MODES:
-        iss, different = run_mode(compiled, raw, ort, mode, progress)
-        comparisons += [compare_node(each, yardstick, iss, mode) for each in node_outputs(model)]
-        differing.update(dict.fromkeys(different))
-    run, seconds = timed_runs(compiled.program, model, raw, inputs)
+        seen = run_mode(chain, inputs, ort, mode, progress)
+        comparisons += [judge.compare(each, seen, mode) for each in node_outputs(chain.model)]
+        differing.update(dict.fromkeys(name for each in seen for name in each.golden_differs))
+    run, seconds = timed_runs(chain, inputs)
     return Evidence(
         comparisons=tuple(explained(comparisons)),
-        output_rows=tuple(output_rows(model, yardstick, run.outputs)),
-        floor=one_lsb_floor(compiled.program, model, reference, inputs, ort),
+        output_rows=tuple(judge.output_row(value.name, run.outputs) for value in chain.model.graph.output),
+        floor=one_lsb_floor(chain, reference, inputs, ort),
         golden_differs=tuple(differing),
         run=run,
         raw_inputs=raw,
         ort_version=reference.version,
         seconds=seconds,
+        values=facts_of(iss),  # the last mode is the free run
     )
 
 
+@dataclass(frozen=True)
+class Judge:
+    """Compares each node output with ORT's by the stage that computes it."""
+
+    chain: Chain
+    ort: Tensors
+    tolerance: Tolerance
+    yardsticks: dict[int, Yardstick]
+    owners: dict[str, int]
+
+    @classmethod
+    def of(cls, chain: Chain, ort: Tensors, tolerance: Tolerance) -> Judge:
+        exact = ExactNodes(chain.model, ort)
+        yardsticks = {
+            stage.index: Yardstick(ort, TensorMap(stage.model, stage.compiled), exact, tolerance) for stage in chain.epu
+        }
+        # a node that depends on no input may be in several stages: any of them shows it
+        owners = {name: stage.index for stage in chain.stages for n in stage.model.graph.node for name in n.output}
+        return cls(chain, ort, tolerance, yardsticks, owners)
+
+    def compare(self, output: NodeOutput, seen: Sequence[Observed], mode: str) -> Comparison:
+        index = self.owners.get(output.tensor, self.chain.epu[0].index)
+        tensors = seen[index].tensors
+        if index in self.yardsticks:
+            return compare_node(output, self.yardsticks[index], tensors, mode)
+        return compare_host(output, self.ort[output.tensor], tensors[output.tensor], mode, self.tolerance)
+
+    def output_row(self, name: str, outputs: Tensors) -> Row:
+        """The row of one output of the model in the free run."""
+        index = self.owners.get(name, self.chain.epu[0].index)
+        if index in self.yardsticks:
+            return compare_output(name, self.yardsticks[index], outputs)
+        return compare_host_output(name, self.ort[name], outputs[name], self.tolerance)
+
+
 def run_mode(
-    compiled: Compiled, raw: Tensors, ort: Tensors, mode: str, progress: Progress | None = None
-) -> tuple[dict[str, NDArray[Any]], list[str]]:
-    """One observed run under a mode's forcing: the ISS tensors by name, and those in which golden differs."""
-    program = compiled.program
-    forced = forced_tensors(program, ort, mode)
+    chain: Chain, inputs: Tensors, ort: Tensors, mode: str, progress: Progress | None = None
+) -> list[Observed]:
+    """One observed run of every stage under a mode's forcing."""
+    values, seen = dict(inputs), []
+    kernels = sum(len(stage.program.debug.kernels) for stage in chain.epu)
+    done = 0
+    for stage in chain.stages:
+        if isinstance(stage, HostStage):
+            seen.append(_run_host(stage, values, ort, mode))
+        else:
+            seen.append(_run_stage(stage, values, ort, Counted(mode, done, kernels, progress)))
+            done += len(stage.program.debug.kernels)
+        values.update(seen[-1].outputs)
+    return seen
+
+
+def _run_host(stage: HostStage, values: Tensors, ort: Tensors, mode: str) -> Observed:
+    """In segment mode its floats are handed on as they are, like fixed point."""
+    tensors = stage.observe(values)
+    names = [each.name for each in stage.model.graph.output]
+    free = {name for name in names if mode == END_TO_END or (mode == SEGMENT and tensors[name].dtype.kind == "f")}
+    return Observed(tensors, {name: tensors[name] if name in free else ort[name] for name in names})
+
+
+def _run_stage(stage: EpuStage, values: Tensors, ort: Tensors, count: Counted) -> Observed:
+    """The ISS tensors by name, and those in which golden differs."""
+    program, raw = stage.program, stage.encode(values)
+    forced = forced_tensors(program, ort, count.mode)
     recorder = TapRecorder(program)
-    simulate(program, dict(raw), listeners=(recorder, Forcer(program, forced, mode, progress)))
-    golden = compiled.golden(raw, forced)
+    result = stage.run(raw, (recorder, Forcer(forced, count)))
+    golden = stage.compiled.golden(raw, forced)
     observed = recorder.tensors
-    return {**raw, **observed}, [name for name in observed if not _same(observed[name], golden.get(name))]
+    different = tuple(name for name in observed if not _same(observed[name], golden.get(name)))
+    return Observed({**raw, **observed}, _handed_on(stage, result.outputs, ort, count.mode), different)
+
+
+def _handed_on(stage: EpuStage, outputs: Tensors, ort: Tensors, mode: str) -> Tensors:
+    """What later stages read of a program's outputs: ORT's tensors where the mode overwrites them."""
+    forced = {each.name: ort[each.name] for each in stage.program.outputs if _is_forced(each, mode)}
+    return {**stage.decode(outputs), **forced}
+
+
+def _is_forced(buffer: Buffer, mode: str) -> bool:
+    return mode == ISOLATED or (mode == SEGMENT and buffer.decode.kind != "fx")
 
 
 def forced_tensors(program: Program, ort: Tensors, mode: str) -> dict[str, NDArray[Any]]:
     """ORT's tensors in raw integers, for the kernel outputs that the mode overwrites."""
-    if mode == END_TO_END:
-        return {}
     buffers = [buffer for span in program.debug.kernels for buffer in span.outputs if buffer.name in ort]
-    chosen = [each for each in buffers if mode == ISOLATED or each.decode.kind != "fx"]
-    return {buffer.name: encode_ort(buffer, ort[buffer.name]) for buffer in chosen}
+    return {each.name: encode_ort(each, ort[each.name]) for each in buffers if _is_forced(each, mode)}
 
 
-def one_lsb_floor(
-    program: Program, model: onnx.ModelProto, reference: OrtReference, inputs: Tensors, ort: Tensors
-) -> dict[str, Row]:
+def one_lsb_floor(chain: Chain, reference: OrtReference, inputs: Tensors, ort: Tensors) -> dict[str, Row]:
     """ORT against ORT with the middle element of the first float input moved by one LSB: what one flip alone does."""
-    buffer = next((each for each in program.inputs if inputs[each.name].dtype.kind == "f"), None)
+    buffers = [each for each in chain.inputs.values() if isinstance(each, Buffer)]
+    buffer = next((each for each in buffers if inputs[each.name].dtype.kind == "f"), None)
     if buffer is None:
         return {}
     nudged = inputs[buffer.name].copy()
-    nudged.reshape(-1)[nudged.size // 2] += nudged.dtype.type(input_lsb(model, buffer))
+    nudged.reshape(-1)[nudged.size // 2] += nudged.dtype.type(input_lsb(chain.model, buffer))
     other = reference.run({**inputs, buffer.name: nudged})
-    return {out.name: compare(ort[out.name], other[out.name], Float()) for out in model.graph.output}
+    return {out.name: compare(ort[out.name], other[out.name], Float()) for out in chain.model.graph.output}
 
 
-def timed_runs(
-    program: Program, model: onnx.ModelProto, raw: Tensors, inputs: Tensors
-) -> tuple[RunResult, dict[str, float]]:
+def timed_runs(chain: Chain, inputs: Tensors) -> tuple[RunResult, dict[str, float]]:
     """Plain runs of ORT and ISS in turn: the result of the ISS, and the median seconds of each."""
-    session = plain_session(model)
-    result = simulate(program, dict(raw))
+    session = plain_session(chain.model)
+    result = chain.run(inputs)
     seconds_of_one_run(session, inputs)
-    pairs = [(seconds_of_one_run(session, inputs), simulate(program, dict(raw)).seconds) for _ in range(TIMED_RUNS)]
+    pairs = [(seconds_of_one_run(session, inputs), chain.run(inputs).seconds) for _ in range(TIMED_RUNS)]
     ort, iss = zip(*pairs, strict=True)
     return result, {"ort": statistics.median(ort), "iss": statistics.median(iss)}
 
