@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from setuptools import find_packages, setup
+from setuptools.command.build_py import build_py
 
 FOLDERS = {
     "epu": "python/epu",
@@ -27,6 +28,16 @@ def requirements(name: str) -> list[str]:
     return [line for line in lines if line and not line.startswith("#")]
 
 
+class BuildWithStartupLine(build_py):
+    """Puts the line that lets TVM's command line, ``tvmc``, know the EPU beside the package."""
+
+    def run(self) -> None:
+        super().run()
+        if not self.editable_mode:
+            name = "epu_tvmc.pth"
+            self.copy_file(str(Path(__file__).with_name("python") / name), str(Path(self.build_lib) / name))
+
+
 setup(
     name="epu",
     version="0.1.0",
@@ -39,6 +50,7 @@ setup(
     packages=list(packages()),
     package_dir=packages(),
     package_data={"": ["py.typed", "*.j2", "*.json", "*.npz"], "epu.models": ["data/*"]},
+    cmdclass={"build_py": BuildWithStartupLine},
     include_package_data=False,
     install_requires=requirements("requirements.in"),
     extras_require={

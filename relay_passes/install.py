@@ -32,3 +32,10 @@ def after_executor(name: str) -> None:
     from epu.relay_passes import build_hooks
 
     build_hooks.hook_executors(sys.modules[name])
+
+
+def after_tvmc(name: str) -> None:
+    """The code generator "epu" of ``tvmc compile``."""
+    from epu.relay_passes import tvmc
+
+    (tvmc.register if name.endswith("composite_target") else tvmc.hook_targets)(sys.modules[name])

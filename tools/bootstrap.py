@@ -191,6 +191,8 @@ def make_environment(python: str) -> None:
     run(python, "-I", "-m", "venv", "--clear", str(VENV))
     pip_install(str(VENV / "bin" / "python"), "--require-hashes", "--only-binary=:all:", "-r", "requirements.txt")
     pip_install(str(VENV / "bin" / "python"), "--no-deps", "--no-build-isolation", "-e", ".")
+    (packages,) = glob.glob(str(VENV / "lib" / "python*" / "site-packages"))
+    shutil.copy(str(ROOT / "python" / "epu_tvmc.pth"), packages)  # an editable install leaves it out
     STAMP.write_text(fingerprint())  # last: without it the next run starts afresh
 
 

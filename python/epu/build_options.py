@@ -39,6 +39,12 @@ def current() -> BuildOptions:
     return _current.get() or BuildOptions()
 
 
+def use(hw_config: HWConfig, rounding: str, exclude: Iterable[str]) -> BuildOptions:
+    """Build with these options from now on, in a process that builds one model (tvmc)."""
+    _current.set(BuildOptions(hw_config.machine, rounding, tuple(exclude)))
+    return current()
+
+
 @contextmanager
 def config(
     hw_config: HWConfig | Machine | None = None, *, rounding: str = "exact", exclude: Iterable[str] = ()

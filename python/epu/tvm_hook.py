@@ -29,6 +29,12 @@ def _after_executor(name: str) -> None:
     after_executor(name)
 
 
+def _after_tvmc(name: str) -> None:
+    from epu.relay_passes.install import after_tvmc
+
+    after_tvmc(name)
+
+
 # module of TVM -> what to do once it is imported, in this order where it is there already
 CALLBACKS: dict[str, Callable[[str], None]] = {
     "tvm": _after_tvm,
@@ -36,6 +42,8 @@ CALLBACKS: dict[str, Callable[[str], None]] = {
     "tvm.contrib.debugger.debug_executor": _after_executor,
     "tvm.runtime.vm": _after_executor,
     "tvm.relay": _after_relay,
+    "tvm.driver.tvmc.composite_target": _after_tvmc,
+    "tvm.driver.tvmc.target": _after_tvmc,
 }
 
 
