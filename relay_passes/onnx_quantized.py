@@ -90,9 +90,6 @@ def _requantized(node: OnnxNode, acc: Any, product: NDArray[Any], out: Scale, ax
 
 def _core(function: Any, node: OnnxNode, scales: tuple[Scale, Scale], a: Any, b: Any, **attributes: Any) -> Any:
     (a_scale, a_zero), (b_scale, b_zero) = scales[0].exprs, scales[1].exprs
-    if len(scales[1].zero_point.reshape(-1)) > 1:
-        remedy = "Quantise weights symmetrically (zero point 0)"
-        raise node.refuse("weights must have one zero point", scales[1].zero_point.size, remedy)
     return node.emit(function(a, b, a_zero, b_zero, a_scale, b_scale, **attributes))
 
 

@@ -20,7 +20,8 @@ from .windows import Windows
 class ConvShape(Windows):
     """NCHW input [batch, groups * channels, height, width]; weights [groups * filters, channels, kh, kw].
 
-    ``pads`` is (top, left, bottom, right); padding reads ``pad_value`` (the input's zero point).
+    ``pads`` is (top, left, bottom, right); padding reads ``pad_value`` (the input's zero point). ``window_terms``: the
+    filters' zero points times the sums of the windows are subtracted.
     """
 
     batch: int
@@ -41,6 +42,17 @@ class ConvShape(Windows):
     x_dtype: str = "int8"
     w_dtype: str = "int8"
     observed: bool = False  # whether the sum before requantisation can be seen
+    window_terms: bool = False
+    integer: bool = False  # the result is the int32 sum itself
+
+    @property
+    def bytes_per_output(self) -> int:
+        """LRM of an output: its sum, the sum with what is added, temporaries of 64 bits, the result."""
+        return 4 + (4 if self.integer else 1) + (4 if self.bias or self.window_terms else 0) + 12 * self.window_terms
+
+    @property
+    def bytes_per_filter(self) -> int:
+        return 4 * self.bias + 8 * self.per_channel + 4 * self.window_terms
 
     @property
     def depthwise(self) -> bool:
@@ -61,7 +73,8 @@ class ConvShape(Windows):
 
 
 def convolution(shape: ConvShape) -> Kernel:
-    """Parameters X [batch, groups, channels, h, w], W [groups, filters, channels, kh, kw], (bias), factor, shift, Y."""
+    """Parameters X [batch, groups, channels, h, w], W [groups, filters, channels, kh, kw], (bias), (window_sums [batch,
+    groups, h, w], w_zero), factor, shift, zero_point, Y."""
     builder = ConvStages(shape)
     patch = builder.patch()
     w = builder.array(
@@ -122,13 +135,14 @@ class ConvStages:
         return self.stage("padded", (s.batch, s.groups, s.channels, *s.padded), "bgcHW", body)
 
     def finish(self) -> None:
-        """Bias and requantisation; one factor and shift, or one per filter."""
+        """Bias, terms of zero points and requantisation; one factor and shift, or one per filter."""
         s = self.shape
-        total = self.tensors["acc"]
+        total = self.total()
         outputs, axes = tuple(int(extent) for extent in total.shape), "".join(self.axes["acc"])
-        if s.bias:
-            bias, acc = self.array("bias", "constant", (s.groups, s.filters), "gf", "int32"), total
-            total = self.stage("total", outputs, axes, lambda b, g, f, i, j: acc[b, g, f, i, j] + bias[g, f])
+        if s.integer:
+            self.stage("Y", outputs, axes, lambda *at: total[at])
+            self.params.append(Param("Y", "output", outputs, "int32"))
+            return
         factor, shift, zero_point = (self.scale(name) for name in ("factor", "shift", "zero_point"))
         pick = (lambda t, g, f: t[g, f]) if s.per_channel else (lambda t, g, f: t)
 
@@ -138,6 +152,25 @@ class ConvStages:
 
         self.stage("Y", outputs, axes, body)
         self.params.append(Param("Y", "output", outputs, s.dtype))
+
+    def total(self) -> Any:
+        """What is added to the sums: one addition of int32, or with the terms of zero points in 64 bits."""
+        s, acc = self.shape, self.tensors["acc"]
+        outputs, axes = tuple(int(extent) for extent in acc.shape), "".join(self.axes["acc"])
+        bias = self.array("bias", "constant", (s.groups, s.filters), "gf", "int32") if s.bias else None
+        if not s.window_terms:
+            add = lambda b, g, f, i, j: acc[b, g, f, i, j] + bias[g, f]  # noqa: E731
+            return acc if bias is None else self.stage("total", outputs, axes, add)
+        windows = self.array("window_sums", "input", (s.batch, s.groups, *s.out), "bgij", "int32")
+        zero = self.array("w_zero", "constant", (s.groups, s.filters), "gf", "int32")
+
+        def body(b: Any, g: Any, f: Any, i: Any, j: Any) -> Any:
+            found = acc[b, g, f, i, j].astype("int64")
+            found = found if bias is None else found + bias[g, f].astype("int64")
+            term = windows[b, g, i, j].astype("int64") * zero[g, f].astype("int64")
+            return (found - term).astype("int32")
+
+        return self.stage("total", outputs, axes, body)
 
     def scale(self, name: str) -> Any:
         if self.shape.per_channel and name != "zero_point":
@@ -186,7 +219,8 @@ def conv_tiling(s: ConvShape, machine: Machine, budget: int) -> Tiling:
         for i in _divisors(oh // row_i)
         for j in _divisors(ow // row_j)
         for f in _divisors(s.filters // col)
-        if i * j * depth * taps + i * j * f * (5 + 4 * s.bias) + f * (4 * s.bias + 8 * s.per_channel) <= left
+        if i * j * depth * taps + i * j * f * s.bytes_per_output + f * s.bytes_per_filter + 4 * i * j * s.window_terms
+        <= left
         and i * j * f <= 256
     ]
     i, j, f = max(outputs, key=lambda each: (each[0] * each[1] * each[2], each[1]), default=(1, 1, 1))
@@ -210,7 +244,7 @@ def depthwise_tiling(s: ConvShape, machine: Machine, budget: int) -> Tiling:
     col = divisor(s.groups, machine.cols)
     row_j = divisor(ow, machine.rows)
     row_i = divisor(oh, machine.rows // row_j)
-    each = taps + 5 + 4 * s.bias
+    each = taps + s.bytes_per_output + 4 * s.window_terms
     fits = max(1, (room - 64 - taps) // each)
     j = divisor(ow // row_j, fits)
     i = divisor(oh // row_i, fits // j)

@@ -16,6 +16,7 @@ from epu.lowering import (
     moves,
     pointwise,
     pools,
+    products,
     rows,
     wide_conv,
     wide_matmul,
@@ -30,9 +31,11 @@ VIEWS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dr
 EXPANDED = frozenset({"ConvTranspose", "QLinearConvTranspose"})  # by passes into operators that have kernels
 
 LOWERINGS: dict[str, Lowering] = {
-    "QLinearMatMul": linear.lower_matmul,
-    "QGemm": linear.lower_gemm,
+    "QLinearMatMul": products.lower_matmul,
+    "MatMulInteger": products.lower_matmul,
+    "QGemm": products.lower_gemm,
     "QLinearConv": linear.lower_conv,
+    "ConvInteger": linear.lower_conv,
     "Conv": wide_conv.lower_wide_conv,
     "MatMul": wide_matmul.lower_wide_matmul,
     "Gemm": wide_matmul.lower_wide_gemm,
@@ -84,10 +87,10 @@ LOWERINGS: dict[str, Lowering] = {
     "ZeroStuff": moves.lower_zero_stuff,
     "Blend": pointwise.lower_blend,
     "Resize": moves.lower_resize,
+    "QuadricCustomOp": custom.lower_custom,
 }
 
 
-    "QuadricCustomOp": custom.lower_custom,
 def lower(node: Node, graph: Graph, rounding: str) -> Lowered:
     """The kernel and operands of a node. Raises UnsupportedNode where no kernel fits it."""
     if node.op not in LOWERINGS:

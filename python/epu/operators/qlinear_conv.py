@@ -49,6 +49,12 @@ def conv_reference(node: Node, graph: Graph, values: Values, rounding: str) -> l
     return [requantise(node, graph, acc, combined_scale(node, graph), 1, rounding)]
 
 
+def integer_reference(node: Node, graph: Graph, values: Values, rounding: str) -> list[Array]:
+    """ConvInteger: the int32 sum itself."""
+    found = conv_accumulator(centred(node, graph, values, 0), centred(node, graph, values, 1), node)
+    return [found.astype(np.int32)]
+
+
 def conv_macs(node: Node, graph: Graph) -> int:
     return prod(output_tensor(node, graph).shape) * prod(required(node, graph, 1).shape[1:])
 
@@ -69,20 +75,26 @@ def check_taps(node: Node, graph: Graph) -> str | None:
     return None if found < LARGEST_KERNEL else str(found)
 
 
+CONV_LIMITS = (
+    Limit("one or two spatial dimensions, channels first", check_rank),
+    NO_AUTO_PAD,
+    Limit("x has one scale and zero point", check_per_tensor_a),
+    Limit("w has one scale and zero point, or one per output channel", check_channel_axis),
+    Limit("a kernel has fewer than 32768 weights per output channel", check_taps),
+)
 ROWS = (
     Operator(
         name="QLinearConv",
         family="convolution",
-        limits=(
-            int8_inputs(0, 1),
-            INT8_OUTPUT,
-            Limit("one or two spatial dimensions, channels first", check_rank),
-            NO_AUTO_PAD,
-            Limit("x has one scale and zero point", check_per_tensor_a),
-            Limit("w has one scale and zero point, or one per output channel", check_channel_axis),
-            Limit("a kernel has fewer than 32768 weights per output channel", check_taps),
-        ),
+        limits=(int8_inputs(0, 1), INT8_OUTPUT, *CONV_LIMITS),
         reference=conv_reference,
+        macs=conv_macs,
+    ),
+    Operator(
+        name="ConvInteger",
+        family="convolution",
+        limits=(int8_inputs(0, 1), *CONV_LIMITS),
+        reference=integer_reference,
         macs=conv_macs,
     ),
 )

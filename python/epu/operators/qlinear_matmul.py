@@ -49,6 +49,11 @@ def matmul_reference(node: Node, graph: Graph, values: Values, rounding: str) ->
     return [requantise(node, graph, acc, combined_scale(node, graph), -1, rounding)]
 
 
+def integer_reference(node: Node, graph: Graph, values: Values, rounding: str) -> list[Array]:
+    """MatMulInteger: the int32 sum itself."""
+    return [exact_matmul(centred(node, graph, values, 0), centred(node, graph, values, 1)).astype(np.int32)]
+
+
 def gemm_reference(node: Node, graph: Graph, values: Values, rounding: str) -> list[Array]:
     a, b = centred(node, graph, values, 0), centred(node, graph, values, 1)
     acc = exact_matmul(a.T if node.attrs.get("transA", 0) else a, b.T if node.attrs.get("transB", 0) else b)
@@ -95,26 +100,34 @@ def check_matrix(node: Node, graph: Graph) -> str | None:
     return None if all(len(shape) >= 2 for shape in shapes) else str(shapes)
 
 
+BYTES = int8_inputs(0, 1)
 PRODUCT_LIMITS = (
-    int8_inputs(0, 1),
-    INT8_OUTPUT,
     Limit("a has one scale and zero point", check_per_tensor_a),
     Limit("b has one scale and zero point, or one per column", check_columns),
     Limit("the sums have fewer than 32768 products", check_depth),
 )
 
+MATRICES = Limit("a and b have at least two dimensions", check_matrix)
+
 QLINEAR_MATMUL = Operator(
     name="QLinearMatMul",
     family="matmul",
-    limits=(*PRODUCT_LIMITS, Limit("a and b have at least two dimensions", check_matrix)),
+    limits=(BYTES, INT8_OUTPUT, *PRODUCT_LIMITS, MATRICES),
     reference=matmul_reference,
     macs=matmul_macs,
 )
 QGEMM = Operator(
     name="QGemm",
     family="matmul",
-    limits=(*PRODUCT_LIMITS, Limit("a and b have two dimensions", check_two_dimensions)),
+    limits=(BYTES, INT8_OUTPUT, *PRODUCT_LIMITS, Limit("a and b have two dimensions", check_two_dimensions)),
     reference=gemm_reference,
     macs=matmul_macs,
 )
-ROWS = (QLINEAR_MATMUL, QGEMM)
+MATMUL_INTEGER = Operator(
+    name="MatMulInteger",
+    family="matmul",
+    limits=(BYTES, *PRODUCT_LIMITS, MATRICES),
+    reference=integer_reference,
+    macs=matmul_macs,
+)
+ROWS = (QLINEAR_MATMUL, QGEMM, MATMUL_INTEGER)

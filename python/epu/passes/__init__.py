@@ -8,6 +8,7 @@ from epu.passes.check_limits import check_limits
 from epu.passes.drop_empty import drop_empty
 from epu.passes.expand_conv_transpose import expand_conv_transpose
 from epu.passes.expand_linear_resize import expand_linear_resize
+from epu.passes.expand_zero_points import expand_zero_points
 from epu.passes.fold_constants import fold_constants
 from epu.passes.recognise_layer_norm import recognise_layer_norm
 from epu.passes.recognise_softmax import recognise_softmax
@@ -23,6 +24,7 @@ __all__ = [
     "drop_empty",
     "expand_conv_transpose",
     "expand_linear_resize",
+    "expand_zero_points",
     "fold_constants",
     "recognise_layer_norm",
     "recognise_softmax",

@@ -33,6 +33,8 @@ def observe_ranges(model: onnx.ModelProto, samples: Iterable[Sample]) -> Ranges:
     intermediate tensors. A tensor with NaN or infinity, or that is always zero, gets a finite range and a warning.
     """
     names = float_tensors(model)
+    if not names:
+        return {}  # integers from end to end
     session = open_session(_with_reductions(model, names))
     outputs = _reduction_outputs(len(names))
     bounds = np.tile([[np.inf], [-np.inf]], (1, len(names)))
