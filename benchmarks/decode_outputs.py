@@ -94,3 +94,8 @@ def cosine(a: Array, b: Array) -> float:
     """Of the angle between two embeddings."""
     a, b = a.astype(np.float64).ravel(), b.astype(np.float64).ravel()
     return float(a @ b / np.sqrt((a @ a) * (b @ b)))
+
+
+def listed(embedding: Array) -> list[float]:
+    """The numbers themselves: equal where every bit is."""
+    return [float(each) for each in embedding.ravel()]

@@ -19,12 +19,13 @@ import numpy as np
 from epu.demo import INPUT_SEED, quantise_into
 from epu.files import write_bytes
 from epu.hw_config import HWConfig
-from epu.job import ChimeraJob, sample_inputs
+from epu.job import ChimeraJob
 from epu.models import detr_encoder, detr_inputs
 from epu.onnx_util import save_model
 from epu.ort_reference import Tensors, cpu_description, plain_session, seconds_of_one_run
 from epu.raw_tensors import encode, load_arrays
 from epu.reports import grid, to_json
+from epu.sample_inputs import sample_inputs
 from epu.simulator.simulation import simulate
 
 MEGABYTE = 1024  # ru_maxrss counts kB
