@@ -13,14 +13,21 @@ from epu import tvm_hook, tvm_names
 
 LAZY = {
     "ChimeraJob": "epu.job",
+    "Composer": "epu.custom_compose",
+    "CustomCall": "epu.custom_ops",
+    "CustomKernel": "epu.custom_ops",
+    "CustomOp": "epu.custom_ops",
+    "CustomOutput": "epu.custom_ops",
     "HWConfig": "epu.hw_config",
     "config": "epu.build_options",
+    "custom_op": "epu.custom_ops",
     "cut_onnx": "epu.onnx_util",
     "import_onnx": "epu.relay_passes.import_onnx",
     "last_error": "epu.relay_passes.runtime",
     "partition_for_epu": "epu.relay_passes.partition",
     "placement": "epu.relay_passes.partition",
     "quadric_quantize": "epu.quantize",
+    "replace_subgraphs": "epu.custom_match",
     "to_graph": "epu.relay_passes.to_graph",
 }
 

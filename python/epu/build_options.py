@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
+from epu.custom_load import Source, load_custom_ops
+from epu.custom_ops import using
 from epu.hw_config import HWConfig
 from epu.simulator.errors import ConfigError
 from epu.simulator.machine import Machine
@@ -47,12 +49,21 @@ def use(hw_config: HWConfig, rounding: str, exclude: Iterable[str]) -> BuildOpti
 
 @contextmanager
 def config(
-    hw_config: HWConfig | Machine | None = None, *, rounding: str = "exact", exclude: Iterable[str] = ()
+    hw_config: HWConfig | Machine | None = None,
+    *,
+    rounding: str = "exact",
+    exclude: Iterable[str] = (),
+    custom_ops: Source | None = None,
 ) -> Iterator[BuildOptions]:
-    """Build for this hardware within the block: ``with epu.config(HWConfig(product="QC-N")): relay.build(...)``."""
+    """Build for this hardware within the block: ``with epu.config(HWConfig(product="QC-N")): relay.build(...)``.
+
+    ``custom_ops``: the custom operators of what is imported and built within (docs/custom_ops.md).
+    """
+    registered = nullcontext() if custom_ops is None else using(load_custom_ops(custom_ops))
     machine = hw_config.machine if isinstance(hw_config, HWConfig) else hw_config
     token = _current.set(BuildOptions(machine or _default_machine(), rounding, tuple(exclude)))
     try:
-        yield current()
+        with registered:
+            yield current()
     finally:
         _current.reset(token)

@@ -17,6 +17,7 @@ from epu.errors import ConfigError, EpuError, UserError
 Source = Union[ModuleType, str, "os.PathLike[str]"]
 
 SUFFIX = ".py"
+FOREIGN = (".hpp", ".h", ".cpp", ".cc", ".so", ".onnx")  # what is a file although it reads as a dotted name
 
 
 def load_custom_ops(source: Source) -> dict[str, CustomOp]:
@@ -49,8 +50,8 @@ def _module(source: Source) -> ModuleType:
             f"custom_ops must be a module, its dotted name or the path of a .py file, found {type(source).__name__}."
         )
     text = os.fspath(source)
-    is_path = isinstance(source, os.PathLike) or os.sep in text or Path(text).is_file()
-    if text.endswith(SUFFIX) or is_path:
+    is_path = isinstance(source, os.PathLike) or os.sep in text or text.endswith((SUFFIX, *FOREIGN))
+    if is_path:
         return _from_file(Path(text))
     return _from_name(text)
 
@@ -64,7 +65,8 @@ def _from_file(path: Path) -> ModuleType:
         raise UserError(f"custom_ops '{path}' does not exist. Give the path of a Python file.")
     name = f"epu_custom_ops_{hashlib.sha256(os.fspath(path.resolve()).encode()).hexdigest()[:16]}"
     spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses and TVMScript of the file look their module up
     try:

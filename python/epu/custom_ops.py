@@ -135,7 +135,7 @@ class CustomOp:
 custom_op = CustomOp  # the name under which users register
 
 Ops = Mapping[str, CustomOp]
-_active: ContextVar[Ops] = ContextVar("epu_custom_ops", default={})
+_active: ContextVar[Ops | None] = ContextVar("epu_custom_ops", default=None)
 
 
 @contextmanager
@@ -150,7 +150,7 @@ def using(ops: Ops) -> Iterator[None]:
 
 def find(name: str, node: str) -> CustomOp:
     """The operator of that name among those in use. Raises UserError where there is none."""
-    ops = _active.get()
+    ops = _active.get() or {}
     if name in ops:
         return ops[name]
     known = near(name, ops) if ops else "None is registered."

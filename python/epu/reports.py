@@ -58,11 +58,12 @@ def grid(rows: Iterable[Sequence[object]], headers: Sequence[str] = ()) -> str:
     return str(tabulate([list(row) for row in rows], headers=headers, tablefmt="fancy_grid", disable_numparse=True))
 
 
-def module_table(name: str, onnx_file: str, hw: HWConfig, peak: Peak, gmacs: float) -> str:
+def module_table(name: str, onnx_file: str, hw: HWConfig, peak: Peak, gmacs: float, custom_ops: str = "") -> str:
     """What was compiled, for which hardware, and what it needs."""
     rows = [
         ("Module Name", name),
         ("ONNX File", onnx_file),
+        *([("Custom Ops", custom_ops)] if custom_ops else []),
         ("Product Target", hw.product),
         ("Number of Cores", hw.num_cores),
         ("ISS Clock Frequency", f"{hw.clock_freq_ghz:.3f}"),

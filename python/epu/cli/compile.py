@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from epu.cli.options import PATH, ROUNDING, SHAPES, TRANGES, hardware, hardware_options, parse_shapes
+from epu.cli.options import CUSTOM_OPS, PATH, ROUNDING, SHAPES, TRANGES, hardware, hardware_options, parse_shapes
 from epu.cli.terminal import busy
 from epu.files import write_bytes
 
@@ -18,6 +18,7 @@ from epu.files import write_bytes
 @SHAPES
 @hardware_options
 @ROUNDING
+@CUSTOM_OPS
 @click.option("-o", "--output", type=PATH, required=True, metavar="DIR", help="Folder of the program and its listing.")
 @click.option("--json", "json_path", type=PATH, help="Write the compile report here.")
 def command(
@@ -25,6 +26,7 @@ def command(
     tranges: Path | None,
     shapes: tuple[str, ...],
     rounding: str,
+    custom_ops: str | None,
     output: Path,
     json_path: Path | None,
     **hw_options: Any,
@@ -34,7 +36,7 @@ def command(
     from epu.job import ChimeraJob
     from epu.reports import to_json
 
-    job = ChimeraJob(model, hw_config, tranges, rounding=rounding, shapes=parse_shapes(shapes))
+    job = ChimeraJob(model, hw_config, tranges, rounding=rounding, shapes=parse_shapes(shapes), custom_ops=custom_ops)
     with busy(f"Compiling {model.name}"):
         job.compile()
         report = to_json(job.report())

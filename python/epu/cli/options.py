@@ -35,6 +35,10 @@ ROUNDING = click.option(
     "--rounding", type=click.Choice(ROUNDINGS), default="exact", show_default=True, help="ort: as ONNX Runtime rounds."
 )
 
+CUSTOM_OPS = click.option(
+    "--custom-ops", metavar="PATH", help="Python file or module of the model's custom operators (docs/custom_ops.md)."
+)
+
 
 def hardware_options(command: Command) -> Command:
     """Add the options of HWConfig."""

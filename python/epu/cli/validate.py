@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from epu.cli.options import PATH, ROUNDING, SHAPES, TRANGES, hardware, hardware_options, parse_shapes
+from epu.cli.options import CUSTOM_OPS, PATH, ROUNDING, SHAPES, TRANGES, hardware, hardware_options, parse_shapes
 from epu.cli.terminal import busy, progress_bar
 from epu.files import write_bytes
 
@@ -20,6 +20,7 @@ GATE_FAILED = 1
 @SHAPES
 @hardware_options
 @ROUNDING
+@CUSTOM_OPS
 @click.option("--inputs", type=PATH, help="An .npz file with one array per input; without it a seeded sample.")
 @click.option("--rtol", type=float, default=0.1, show_default=True)
 @click.option("--atol", type=float, default=-1.0, show_default=True, help="-1: rtol times the largest ORT value.")
@@ -36,6 +37,7 @@ def command(
     tranges: Path | None,
     shapes: tuple[str, ...],
     rounding: str,
+    custom_ops: str | None,
     inputs: Path | None,
     rtol: float,
     atol: float,
@@ -51,7 +53,15 @@ def command(
     from epu.job import ChimeraJob
     from epu.reports import to_json
 
-    job = ChimeraJob(model, hw_config, tranges, validate_iss=True, rounding=rounding, shapes=parse_shapes(shapes))
+    job = ChimeraJob(
+        model,
+        hw_config,
+        tranges,
+        validate_iss=True,
+        rounding=rounding,
+        shapes=parse_shapes(shapes),
+        custom_ops=custom_ops,
+    )
     with busy(f"Compiling {model.name}"):
         job.compile()
     with progress_bar() as progress:
