@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from epu.relay_passes.onnx_elementwise import CONVERTERS as ELEMENTWISE
 from epu.relay_passes.onnx_custom import CONVERTERS as CUSTOM
+from epu.relay_passes.onnx_elementwise import CONVERTERS as ELEMENTWISE
 from epu.relay_passes.onnx_functions import CONVERTERS as FUNCTIONS
 from epu.relay_passes.onnx_layout import CONVERTERS as LAYOUT
 from epu.relay_passes.onnx_linear import CONVERTERS as LINEAR
@@ -52,7 +53,6 @@ def import_onnx(model: ModelProto, shapes: dict[str, Shape] | None = None) -> tu
     return relay.transform.InferType()(module), {}, names
 
 
-def node_names(model: ModelProto) -> list[str]:
 def import_refusals(model: ModelProto, types: Mapping[str, ValueInfoProto]) -> dict[str, UserError]:
     """Nodes that ``import_onnx`` refuses, each with its error; the others are judged as if the host made what these make.
 
@@ -85,6 +85,7 @@ def _declared(names: Iterable[str], types: Mapping[str, ValueInfoProto]) -> dict
     return found
 
 
+def node_names(model: ModelProto) -> list[str]:
     """Name of every node: the ONNX one where it is unique, else made from op and first output."""
     taken: set[str] = set()
     names = []
@@ -163,8 +164,8 @@ def _open(proto: NodeProto, name: str, values: dict[str, Value], opset: int) -> 
     missing = [key for key in proto.input if key and key not in values]
     if missing:
         raise UserError(
-            f"ONNX node '{name}' ({proto.op_type}): input '{missing[0]}' must be made by a node, found none. "
-            "Repair the model, or leave optional second outputs unused."
+            f"ONNX node '{name}' ({proto.op_type}): input '{missing[0]}' must be made by a node and have a static shape, "
+            "found neither. Repair the model, or leave optional second outputs unused."
         )
     attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in proto.attribute}
     inputs = [values[key] if key else None for key in proto.input]

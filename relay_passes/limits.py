@@ -65,13 +65,44 @@ def _no_kernel(node: Node) -> UserError | None:
     )
 
 
+def lowering_refusals(graph: Graph, onnx_names: Collection[str]) -> Refusals:
+    """ONNX nodes of a graph with ranges that break a limit or whose kernel refuses them, each with its reason."""
+    from epu.compiler import PASSES
+    from epu.passes import check_limits
+
+    for each in PASSES:
+        broken = {node.name: _broken_limit(node, graph) for node in graph.nodes} if each is check_limits else {}
+        found = {name: error for name, error in broken.items() if error is not None}
+        if found:
+            return _of_onnx(found, graph, onnx_names)
+        graph = each(graph)
+    return _of_onnx(_refused_kernels(graph), graph, onnx_names)
+
+
+def _of_onnx(refusals: Refusals, graph: Graph, onnx_names: Collection[str]) -> Refusals:
+    """By ONNX node; what lies within one is named after it, and of a recognised group the operators count alone."""
+    found: Refusals = {}
+    for node in (each for each in graph.nodes if each.name in refusals):
+        covered = [name for name, op, _ in node.covers if op not in ("DequantizeLinear", "QuantizeLinear")]
+        names = covered or [node.name if node.name in onnx_names else node.name.rpartition(":")[0]]
+        found.update({name: refusals[node.name] for name in names if name in onnx_names})
+    return found
+
+
 def _not_lowered(graph: Graph) -> Refusals:
     """Nodes whose kernel refuses their shapes or attributes."""
     from epu.compiler import PASSES
-    from epu.lowering.table import VIEWS
 
+    names = {node.name for node in graph.nodes}
     for each in PASSES:
         graph = each(graph)
+    refused = _refused_kernels(graph)  # what lies within a custom operator is named after it
+    return {name if name in names else name.rpartition(":")[0]: error for name, error in refused.items()}
+
+
+def _refused_kernels(graph: Graph) -> Refusals:
+    from epu.lowering.table import VIEWS
+
     tried = {node.name: _lowering_error(node, graph) for node in graph.nodes if node.op not in VIEWS}
     return {name: error for name, error in tried.items() if error is not None}
 
@@ -113,7 +144,7 @@ def _integer_tensor(node: Node, graph: Graph) -> UserError | None:
         return None
     return UnsupportedNode(
         f"ONNX node '{node.name}' ({node.op}): inputs must be float or quantised, found plain integers '{moved[0]}'. "
-        "Leave it on the host."
+        "It stays on the host, as dynamic integers do."
     )
 
 

@@ -101,6 +101,23 @@ def placement(
     return inside + _rows(relay.transform.InferType()(module)["main"], exclude, False)
 
 
+def refused_nodes(module: Any) -> dict[str, UserError]:
+    """Names of the ONNX nodes of a module that cannot run on the EPU, calibrated ranges presumed, with the reasons.
+
+    Of a node between DequantizeLinear and QuantizeLinear it is the node alone.
+    """
+    view = view_function(prepare(module)["main"])
+    refusals = refused(view, recognise(view), (), calibrated=True)
+    return {name: error for draft, error in refusals.items() for name in _own_names(draft)}
+
+
+def _own_names(draft: Draft) -> set[str]:
+    parts = [part for part in draft.covers if part.op not in ("DequantizeLinear", "QuantizeLinear")] or [draft]
+    names = {step.span for part in parts for step in (*part.members, part.root) if step.span}
+    assert names, f"a {draft.op} of an imported model has the name of its ONNX node"
+    return names
+
+
 def _rows(function: Any, exclude: Collection[str], calibrated: bool) -> list[Placement]:
     try:
         view = view_function(function)

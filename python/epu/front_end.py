@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from epu.errors import UnsupportedNode, UserError
 from epu.graph import Graph
 from epu.passes.assign_ranges import assign_ranges
+from epu.passes.compose_custom_ops import compose_custom_ops
 from epu.ranges import Range
 
 if TYPE_CHECKING:
@@ -25,14 +26,37 @@ class Imported:
 
 def import_model(model: ModelProto) -> Imported:
     """Import into Relay. Raises UserError where TVM is missing, UnsupportedNode for an unknown operator."""
-    try:
-        import tvm.relay  # noqa: F401  # first and alone: its import runs our hook, which imports relay_passes
+    require_tvm()
+    from epu.relay_passes.import_onnx import import_onnx
 
-        from epu.relay_passes.import_onnx import import_onnx
-    except ModuleNotFoundError as error:
-        raise UserError(f"compiling needs TVM's Relay: {error}. Run `epu doctor` to see what to install.") from error
     module, _, names = import_onnx(model)
     return Imported(module, names)
+
+
+def require_tvm() -> None:
+    """Raise UserError where TVM's Relay is missing."""
+    try:
+        import tvm.relay  # noqa: F401  # first and alone: its import runs our hook, which imports relay_passes
+    except ModuleNotFoundError as error:
+        raise UserError(f"compiling needs TVM's Relay: {error}. Run `epu doctor` to see what to install.") from error
+
+
+def refusals_of(model: ModelProto) -> tuple[Imported | None, dict[str, UserError]]:
+    """The model behind the Relay door, or the ONNX nodes that must run on the host, each with the error that says why."""
+    require_tvm()
+    from epu.onnx_shapes import value_types
+    from epu.relay_passes.import_onnx import import_refusals
+    from epu.relay_passes.partition import refused_nodes
+
+    try:
+        imported = import_model(model)
+    except UnsupportedNode as error:
+        refusals = import_refusals(model, value_types(model))
+        if not refusals:
+            raise error
+        return None, refusals
+    refusals = refused_nodes(imported.module)
+    return (None, refusals) if refusals else (imported, {})
 
 
 def to_typed_graph(imported: Imported, ranges: Mapping[str, Range] | None, name: str) -> Graph:
@@ -40,14 +64,19 @@ def to_typed_graph(imported: Imported, ranges: Mapping[str, Range] | None, name:
 
     Raises UnsupportedNode if a node cannot run on the EPU, UserError if a tensor has no range.
     """
+    require_all_on_epu(imported.module)
+    return typed_graph(imported, ranges, name)
+
+
+def typed_graph(imported: Imported, ranges: Mapping[str, Range] | None, name: str) -> Graph:
+    """The same of a model that is known to run on the EPU."""
     from epu.relay_passes.to_graph import to_graph
 
-    require_all_on_epu(imported.module)
-    return assign_ranges(to_graph(imported.module, name, imported.names), ranges)
+    return assign_ranges(compose_custom_ops(to_graph(imported.module, name, imported.names)), ranges)
 
 
 def require_all_on_epu(module: Any) -> None:
-    """A ChimeraJob has no host: raise UnsupportedNode with the first node that would need one."""
+    """Raise UnsupportedNode with the first node that would need a host."""
     from epu.relay_passes.partition import placement
 
     host = [row for row in placement(module) if row.where == "host"]

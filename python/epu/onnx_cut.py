@@ -30,11 +30,11 @@ def cut_onnx(
     _check_edges(starts, ends, weights)
     nodes = _between(graph, starts, ends, weights)
     _check_apart(nodes, starts)
-    used = {name for node in nodes for name in _reads(node)}
+    used = {name for node in nodes for name in reads_of(node)}
     if cut_before is None:
         starts = [name for name in starts if name in used]
     _check_used(starts, ends, used)
-    return infer_shapes(_sub_model(whole, nodes, starts, ends))
+    return infer_shapes(sub_model(whole, nodes, starts, ends))
 
 
 def _edges(graph: onnx.GraphProto, edges: Sequence[str] | None, argument: str, default: list[str]) -> list[str]:
@@ -93,11 +93,11 @@ def _between(graph: onnx.GraphProto, starts: list[str], ends: list[str], weights
             )
         known.add(name)
         needed.add(maker[name])
-        pending += [(read, end) for read in _reads(graph.node[maker[name]])]
+        pending += [(read, end) for read in reads_of(graph.node[maker[name]])]
     return [node for index, node in enumerate(graph.node) if index in needed]
 
 
-def _reads(node: onnx.NodeProto) -> set[str]:
+def reads_of(node: onnx.NodeProto) -> set[str]:
     """Return the tensors a node reads, those its subgraphs take from outside included."""
     names = {name for name in node.input if name}
     for attribute in node.attribute:
@@ -109,7 +109,7 @@ def _reads(node: onnx.NodeProto) -> set[str]:
 def _captured(graph: onnx.GraphProto) -> set[str]:
     own = {value.name for value in (*graph.input, *graph.initializer)}
     own |= {name for node in graph.node for name in node.output}
-    read = {name for node in graph.node for name in _reads(node)} | {value.name for value in graph.output}
+    read = {name for node in graph.node for name in reads_of(node)} | {value.name for value in graph.output}
     return read - own
 
 
@@ -129,12 +129,16 @@ def _check_used(starts: list[str], ends: list[str], used: set[str]) -> None:
             raise UserError(f"cut_before: {ends} do not depend on '{name}' past the other edges. Remove it.")
 
 
-def _sub_model(
+def sub_model(
     whole: onnx.ModelProto, nodes: list[onnx.NodeProto], starts: list[str], ends: list[str]
 ) -> onnx.ModelProto:
+    """The model of ``nodes`` alone, from the tensors ``starts`` to the tensors ``ends``.
+
+    Raises UserError for an edge whose type ``whole`` does not state.
+    """
     types = value_types(whole)
     made = {name for node in nodes for name in node.output}
-    used = {name for node in nodes for name in _reads(node)}
+    used = {name for node in nodes for name in reads_of(node)}
     cut = onnx.ModelProto()
     cut.CopyFrom(whole)
     graph = cut.graph

@@ -21,6 +21,7 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from epu.errors import UserError
+from epu.onnx_shapes import graph_inputs, shape_of, static_shape
 from epu.quantization.session import reason
 
 Tensors = dict[str, NDArray[Any]]
@@ -65,7 +66,7 @@ class OrtReference:
 
     @property
     def inputs(self) -> tuple[InputSpec, ...]:
-        return tuple(_input_spec(each) for each in self._session.get_inputs())
+        return input_specs(self._session)
 
     def typed(self, inputs: Mapping[str, NDArray[Any]]) -> Tensors:
         """The inputs with reals in the precision that the model declares; integers and unknown names as they are."""
@@ -75,7 +76,7 @@ class OrtReference:
     def run(self, inputs: Mapping[str, NDArray[Any]]) -> Tensors:
         """Every node output of the model, and the inputs, by tensor name."""
         names = [each.name for each in self._session.get_outputs()]
-        values = _run(self._session, self.name, inputs)
+        values = run_session(self._session, self.name, inputs)
         return {**inputs, **dict(zip(names, map(np.asarray, values), strict=True))}
 
 
@@ -103,18 +104,19 @@ def cpu_description() -> str:
 
 
 def _median_seconds(session: Session, inputs: Mapping[str, NDArray[Any]], repeats: int) -> float:
-    _run(session, "model", inputs)
+    run_session(session, "model", inputs)
     return statistics.median(seconds_of_one_run(session, inputs) for _ in range(repeats))
 
 
 def seconds_of_one_run(session: Session, inputs: Mapping[str, NDArray[Any]]) -> float:
     """Wall-clock seconds of one inference."""
     start = time.perf_counter()
-    _run(session, "model", inputs)
+    run_session(session, "model", inputs)
     return time.perf_counter() - start
 
 
-def _run(session: Session, name: str, inputs: Mapping[str, NDArray[Any]]) -> list[Any]:
+def run_session(session: Session, name: str, inputs: Mapping[str, NDArray[Any]]) -> list[Any]:
+    """The outputs in the session's order. Raises UserError where ORT cannot run the model."""
     try:
         return list(session.run(None, dict(inputs)))
     except Exception as error:  # ORT raises its own classes and RuntimeError alike
@@ -142,6 +144,35 @@ def _expose_all(model: onnx.ModelProto) -> onnx.ModelProto:
     del exposed.graph.output[:]
     exposed.graph.output.extend(known.get(name) or onnx.ValueInfoProto(name=name) for name in names)
     return exposed
+
+
+def input_specs(session: Session) -> tuple[InputSpec, ...]:
+    """The inputs of a session as ORT declares them."""
+    return tuple(_input_spec(each) for each in session.get_inputs())
+
+
+def declared_inputs(model: onnx.ModelProto) -> tuple[InputSpec, ...]:
+    """The inputs that a caller must feed, as the model with static shapes declares them."""
+    return tuple(
+        InputSpec(each.name, static_shape(each) or (), _numpy_type(each.type.tensor_type.elem_type))
+        for each in graph_inputs(model)
+    )
+
+
+def declared_outputs(model: onnx.ModelProto) -> dict[str, InputSpec]:
+    """The outputs by name, with -1 for what only a run tells of their shapes."""
+    return {
+        each.name: InputSpec(
+            each.name,
+            tuple(d if isinstance(d, int) else -1 for d in shape_of(each) or ()),
+            _numpy_type(each.type.tensor_type.elem_type),
+        )
+        for each in model.graph.output
+    }
+
+
+def _numpy_type(element: int) -> np.dtype[Any]:
+    return np.dtype(onnx.helper.tensor_dtype_to_np_dtype(element))
 
 
 def _input_spec(argument: Any) -> InputSpec:

@@ -66,13 +66,18 @@ def encode(buffers: Iterable[Buffer], arrays: Mapping[str, NDArray[Any]]) -> Arr
     or unknown name, another shape, and values that are not finite.
     """
     wanted = {buffer.name: buffer for buffer in buffers}
+    check_names(wanted, arrays)
+    return {name: encode_one(buffer, np.asarray(arrays[name])) for name, buffer in wanted.items()}
+
+
+def check_names(wanted: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
+    """Raise UserError for a missing or unknown name; what is wanted has a name and a shape."""
     unknown = sorted(set(arrays) - set(wanted))
     if unknown:
         raise UserError(f"inputs: '{unknown[0]}' is no input of the program. {_listing(wanted.values())}")
     missing = sorted(set(wanted) - set(arrays))
     if missing:
         raise UserError(f"inputs: '{missing[0]}' is missing. {_listing(wanted.values())}")
-    return {name: _encode_one(buffer, np.asarray(arrays[name])) for name, buffer in wanted.items()}
 
 
 def decode(buffers: Iterable[Buffer], raw: Mapping[str, NDArray[Any]]) -> Arrays:
@@ -102,7 +107,8 @@ def file_name(tensor: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]+", "_", tensor).strip("_.") or "tensor"
 
 
-def _encode_one(buffer: Buffer, array: NDArray[Any]) -> NDArray[Any]:
+def encode_one(buffer: Buffer, array: NDArray[Any]) -> NDArray[Any]:
+    """One tensor in raw integers; raises UserError as ``encode`` does."""
     if array.shape != buffer.shape:
         raise UserError(f"inputs: '{buffer.name}' must have shape {list(buffer.shape)}, found {list(array.shape)}.")
     if array.dtype.kind not in "biuf":
@@ -114,5 +120,5 @@ def _encode_one(buffer: Buffer, array: NDArray[Any]) -> NDArray[Any]:
     return encode_real(buffer.decode, array, buffer.dtype)
 
 
-def _listing(buffers: Iterable[Buffer]) -> str:
+def _listing(buffers: Iterable[Any]) -> str:
     return "Inputs: " + ", ".join(f"{each.name} {list(each.shape)}" for each in buffers) + "."

@@ -26,8 +26,8 @@ from epu.ort_reference import OrtReference, plain_session, seconds_of_one_run
 from epu.simulator.program import Buffer, KernelSpan, Program
 from epu.simulator.simulation import RunResult
 from epu.simulator.taps import TapRecorder
-from epu.tensor_facts import TensorFacts, facts_of
 from epu.stages import Chain, EpuStage, HostStage
+from epu.tensor_facts import TensorFacts, facts_of
 
 Progress = Callable[[str, int, int], None]  # (what, done, of)
 
@@ -40,6 +40,7 @@ class Evidence:
 
     ``floor`` holds, per graph output, ORT against ORT with one input element moved by one LSB.
     ``seconds`` are medians of plain runs, ``ort`` on one thread without optimisation, ``iss`` without listeners.
+    ``placement`` has a row per ONNX node: where it ran.
     """
 
     comparisons: tuple[Comparison, ...]
@@ -50,6 +51,8 @@ class Evidence:
     raw_inputs: Tensors
     ort_version: str
     seconds: dict[str, float]
+    placement: Sequence[dict[str, Any]] = ()
+    values: dict[str, TensorFacts] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -122,7 +125,7 @@ def gather(
         raw_inputs=raw,
         ort_version=reference.version,
         seconds=seconds,
-        values=facts_of(iss),  # the last mode is the free run
+        values=facts_of(judge.owned(seen)),  # the last mode is the free run
     )
 
 
@@ -152,6 +155,11 @@ class Judge:
         if index in self.yardsticks:
             return compare_node(output, self.yardsticks[index], tensors, mode)
         return compare_host(output, self.ort[output.tensor], tensors[output.tensor], mode, self.tolerance)
+
+    def owned(self, seen: Sequence[Observed]) -> Tensors:
+        """Each tensor as the stage that makes it holds it."""
+        every = [(name, array, each) for each in seen for name, array in each.tensors.items()]
+        return {name: array for name, array, each in every if seen[self.owners.get(name, 0)] is each}
 
     def output_row(self, name: str, outputs: Tensors) -> Row:
         """The row of one output of the model in the free run."""
@@ -200,7 +208,9 @@ def _run_stage(stage: EpuStage, values: Tensors, ort: Tensors, count: Counted) -
 
 def _handed_on(stage: EpuStage, outputs: Tensors, ort: Tensors, mode: str) -> Tensors:
     """What later stages read of a program's outputs: ORT's tensors where the mode overwrites them."""
-    forced = {each.name: ort[each.name] for each in stage.program.outputs if _is_forced(each, mode)}
+    forced = {
+        each.name: ort[each.name] for each in stage.program.outputs if _is_forced(each, mode) and each.name in ort
+    }
     return {**stage.decode(outputs), **forced}
 
 

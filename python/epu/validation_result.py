@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any, overload
 
 from epu.comparison import Comparison
+from epu.graph import Float
 from epu.metrics import (
     END_TO_END,
     FIXED_PSNR_GATE_DB,
@@ -117,6 +118,7 @@ class ValidationResult(Sequence[Row]):
             "ort_version": self.evidence.ort_version,
             "cpu": cpu_description(),
             "rounding": self.rounding,
+            "placement": list(self.evidence.placement),
             "rows": self.rows,
             "summary": self.summary,
         }
@@ -181,7 +183,7 @@ def _ort_failures(isolated: list[Comparison]) -> Iterable[str]:
 
 
 def _diverges(each: Comparison) -> bool:
-    if is_real(each.type):
+    if is_real(each.type) or isinstance(each.type, Float):
         return each.psnr_db < FIXED_PSNR_GATE_DB
     return bool(each.row["Bitwise Mismatches"])
 

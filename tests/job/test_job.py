@@ -13,14 +13,14 @@ from tiny_module import FRAC, SHAPE, TinyModule, tiny_model
 from epu.errors import ConfigError, UserError
 from epu.hw_config import HWConfig
 from epu.job import ChimeraJob, stage_line
+from epu.stages import Chain
 
 
 @pytest.fixture
 def job(tmp_path: Path) -> ChimeraJob:
     onnx.save(tiny_model(), tmp_path / "tiny.onnx")
     made = ChimeraJob(tmp_path / "tiny.onnx", HWConfig("QC-N"), run_directory=tmp_path / "run")
-    made._compiled = TinyModule()  # type: ignore[assignment]
-    made._model = tiny_model()
+    made._chain = Chain.of(tiny_model(), TinyModule())
     made.seconds = {"build_tir": 0.25}
     return made
 
@@ -68,6 +68,7 @@ def test_compile_report_has_the_form_of_the_command_line(job: ChimeraJob) -> Non
         "gmacs",
         "peak",
         "host_nodes",
+        "placement",
         "kernels",
         "cycles",
         "mac_utilization",
@@ -94,7 +95,7 @@ def test_save_writes_program_and_listing(job: ChimeraJob, tmp_path: Path) -> Non
     [
         ({"target_lang": "C"}, "target_lang must be 'ASM', found 'C'"),
         ({"rounding": "up"}, "rounding must be 'exact' or 'ort', found 'up'"),
-        ({"custom_ops": "ops.hpp"}, "custom_ops is not supported yet, found 'ops.hpp'"),
+        ({"custom_ops": "ops.hpp"}, "custom_ops 'ops.hpp' must be a Python file, found '.hpp'"),
     ],
 )
 def test_arguments_outside_their_limits(arguments: dict[str, str], message: str) -> None:

@@ -15,6 +15,7 @@ from epu.metrics import MODES
 from epu.reports import to_json
 from epu.simulator.instructions import Alu, Imm
 from epu.simulator.program import DebugMap
+from epu.stages import Chain
 from epu.validate import gather
 from epu.validation_result import ValidationResult
 
@@ -22,7 +23,7 @@ X = np.array([[0.0, 0.26, -0.76, 1.3, 2.0, -3.0, 63.0, 500.0]], np.float32)
 
 
 def result_of(module: TinyModule, x: NDArray[Any] = X, rounding: str = "exact") -> ValidationResult:
-    return ValidationResult("tiny.onnx", "QC-N", rounding, gather(module, tiny_model(), {"x": x}))
+    return ValidationResult("tiny.onnx", "QC-N", rounding, gather(Chain.of(tiny_model(), module), {"x": x}))
 
 
 def off_by(amount: int) -> TinyModule:
@@ -116,7 +117,7 @@ def test_the_result_reads_as_list_text_and_json() -> None:
 
 def test_progress_counts_kernels_per_mode() -> None:
     calls: list[tuple[str, int, int]] = []
-    gather(TinyModule(), tiny_model(), {"x": X}, progress=lambda *each: calls.append(each))
+    gather(Chain.of(tiny_model(), TinyModule()), {"x": X}, progress=lambda *each: calls.append(each))
     assert calls == [(mode, done, 2) for mode in MODES for done in (1, 2)]
 
 
