@@ -9,8 +9,8 @@ from epu.relay_passes.relay_view import Operand, Step, same_node, same_onnx_node
 
 BIAS = ("nn.bias_add", "add")
 PRODUCTS = {"nn.dense", "nn.matmul", "nn.batch_matmul", "qnn.dense", "qnn.batch_matmul"}
-CONV_TRANSPOSE = "nn.conv2d_transpose"
-CONVS = {"nn.conv1d", "nn.conv2d", "qnn.conv2d", CONV_TRANSPOSE}
+TRANSPOSED_CONVS = {"nn.conv1d_transpose", "nn.conv2d_transpose"}
+CONVS = {"nn.conv1d", "nn.conv2d", "qnn.conv2d", *TRANSPOSED_CONVS}
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -14,6 +15,7 @@ from epu.relay_passes.onnx_pooling import Window, spatial_function, window_of
 from epu.relay_passes.tvm_relay import relay
 
 Product = Callable[[Any, Any], Any]  # (a expression, transposed b expression) -> product expression
+CONV_TRANSPOSE = {1: relay.nn.conv1d_transpose, 2: relay.nn.conv2d_transpose}
 CONV = {1: relay.nn.conv1d, 2: relay.nn.conv2d, 3: relay.nn.conv3d}
 
 
@@ -145,19 +147,35 @@ def conv(node: OnnxNode) -> Value:
 
 
 def conv_transpose(node: OnnxNode) -> Value:
-    """2-D; ``output_shape`` and ``auto_pad`` must have been resolved to pads."""
     data, weight = node.input(0), node.input(1)
-    if data.rank != 4 or node.attr("output_shape") or node.text("auto_pad", "NOTSET") != "NOTSET":
-        raise node.refuse("it must be 2-D with explicit pads", "another form", "Give pads instead of output_shape")
-    window = window_of(node, data.shape[2:], weight.shape[2:])
-    extra, group = tuple(node.attr("output_padding", (0, 0))), node.attr("group", 1)
+    group = node.attr("group", 1)
+    window, extra = transposed_window(node, data.shape[2:], weight.shape[2:])
+    function = spatial_function(node, CONV_TRANSPOSE)
+    layout = {1: "IOW", 2: "IOHW"}[len(window.kernel)]
     attributes = conv_attributes(node, weight, window) | {"channels": weight.shape[1] * group}
-    call = relay.nn.conv2d_transpose(data.expr, weight.expr, kernel_layout="IOHW", output_padding=extra, **attributes)
-    expr = node.emit(call)
+    expr = node.emit(function(data.expr, weight.expr, kernel_layout=layout, output_padding=extra, **attributes))
     if node.has(2):
         expr = node.emit(relay.nn.bias_add(expr, node.input(2).expr))
     spatial = [_grown(window, size, axis) + extra[axis] for axis, size in enumerate(data.shape[2:])]
     return node.result(expr, (data.shape[0], weight.shape[1] * group, *spatial))
+
+
+def transposed_window(node: OnnxNode, spatial: Shape, kernel: Shape) -> tuple[Window, Shape]:
+    """Window and output padding of a transposed convolution, ``auto_pad`` and ``output_shape`` resolved to pads."""
+    rank = len(spatial)
+    extra = tuple(node.attr("output_padding", (0,) * rank))
+    mode, wanted = node.text("auto_pad", "NOTSET"), tuple(node.attr("output_shape", ()))[-rank:]
+    window = window_of(replace(node, attributes={**node.attributes, "auto_pad": "NOTSET"}), spatial, kernel)
+    if mode == "NOTSET" and not wanted:
+        return window, extra
+    window = replace(window, pads=(0,) * 2 * rank)
+    if mode == "VALID" and not wanted:
+        return window, extra
+    wanted = wanted or tuple(size * stride for size, stride in zip(spatial, window.strides))
+    totals = [_grown(window, size, axis) + extra[axis] - wanted[axis] for axis, size in enumerate(spatial)]
+    extra = tuple(more + max(-total, 0) for more, total in zip(extra, totals))  # beyond all windows: the bias alone
+    small, large = [max(total, 0) // 2 for total in totals], [-(-max(total, 0) // 2) for total in totals]
+    return replace(window, pads=tuple(small + large if mode == "SAME_UPPER" else large + small)), extra
 
 
 def _grown(window: Window, size: int, axis: int) -> int:

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from epu.graph import Quantized
 from epu.relay_passes.draft import Draft, Use, refuse
-from epu.relay_passes.linear import CONV_TRANSPOSE, CONVS, Linear, find_linear
+from epu.relay_passes.linear import CONVS, TRANSPOSED_CONVS, Linear, find_linear
 from epu.relay_passes.linear_types import alpha_of, check_product_scale, float_bias, int_bias, operand_types, out_type
 from epu.relay_passes.relay_view import Const, Operand, Step, same_node, same_onnx_node
 
-CONV_LAYOUTS, TRANSPOSE_LAYOUTS = (("NCHW", "OIHW"), ("NCW", "OIW")), (("NCHW", "IOHW"),)
+CONV_LAYOUTS, TRANSPOSE_LAYOUTS = (("NCHW", "OIHW"), ("NCW", "OIW")), (("NCHW", "IOHW"), ("NCW", "IOW"))
 WRAPPERS = ("reshape", "broadcast_to")
 
 
@@ -36,7 +36,7 @@ def linear_draft(step: Step) -> Draft | None:
 def _conv(found: Linear) -> Draft:
     """One or two spatial axes; the reshapes that give an axis of one to a 1-D convolution belong to it."""
     core, attrs = found.core, found.core.attrs
-    turned = core.op == CONV_TRANSPOSE
+    turned = core.op in TRANSPOSED_CONVS
     if (attrs.data_layout, attrs.kernel_layout) not in (TRANSPOSE_LAYOUTS if turned else CONV_LAYOUTS):
         layout = f"{attrs.data_layout}/{attrs.kernel_layout}"
         raise refuse(

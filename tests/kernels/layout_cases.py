@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -216,50 +217,71 @@ def table(draw: Draw, op: str) -> Found:
 
 
 def zero_stuff(draw: Draw) -> Found:
-    c, shape = case(draw), tuple(draw(st.sampled_from((1, 2, 3, 5))) for _ in range(4))
-    strides = tuple(draw(st.sampled_from((1, 2, 3))) for _ in range(2))
-    kind = variable(draw, c, "x", shape)
+    c, rank = case(draw), draw(st.sampled_from((1, 2)))
+    shape = tuple(draw(st.sampled_from((1, 2, 3, 5))) for _ in range(2 + rank))
+    strides = tuple(draw(st.sampled_from((1, 2, 3))) for _ in range(rank))
+    kind = operand(draw, c, shape)
     c.result((*shape[:2], *((n - 1) * s + 1 for n, s in zip(shape[2:], strides))), kind)
-    return c.graph("ZeroStuff", strides=strides, value=kind.zero_point[0]), c.inputs
+    zero = kind.zero_point[0] if isinstance(kind, Quantized) else 0
+    return c.graph("ZeroStuff", strides=strides, value=zero), c.inputs
 
 
-def int8_conv_transpose(draw: Draw) -> Found:
+@dataclass(frozen=True)
+class Spread:
+    """The window of a transposed convolution over one or two dimensions."""
+
+    kernel: tuple[int, ...]
+    plane: tuple[int, ...]
+    out: tuple[int, ...]
+    attrs: dict[str, Any]
+
+    @property
+    def groups(self) -> int:
+        return int(self.attrs["group"])
+
+
+def spread(draw: Draw) -> Spread:
     """Any form, and the simple one of a kernel as large as the stride."""
-    c = case(draw)
-    kernel = strides = (2, 2)
+    kernel = strides = tuple(draw(st.sampled_from((1, 2, 3))) for _ in range(2))
     dilations, pads, extra, groups = (1, 1), (0,) * 4, (0, 0), 1
     if draw(flag):
-        kernel, strides, dilations = (draw(st.tuples(st.integers(1, most), st.integers(1, most))) for most in (3, 3, 2))
+        rank = draw(st.sampled_from((1, 2)))
+        kernel, strides, dilations = (tuple(draw(st.integers(1, m)) for _ in range(rank)) for m in (3, 3, 2))
         reach = [d * (k - 1) for k, d in zip(kernel, dilations)]
         pads = tuple(draw(st.integers(0, most)) for most in (*reach, *reach))
         extra = tuple(draw(st.integers(0, s - 1)) for s in strides)
         groups = draw(st.sampled_from((1, 2)))
-    plane = [draw(st.sampled_from((3, 4, 5))) for _ in kernel]
-    out = [
+    plane = tuple(draw(st.sampled_from((3, 4, 5))) for _ in kernel)
+    out = tuple(
         (n - 1) * s + d * (k - 1) + 1 - before - after + more
-        for n, s, d, k, before, after, more in zip(plane, strides, dilations, kernel, pads, pads[2:], extra)
-    ]
-    channels, filters, batch = (draw(st.sampled_from(each)) for each in ((1, 3, 8), (1, 2, 5), (1, 2)))
-    channels *= groups
-    x = variable(draw, c, "x", (batch, channels, *plane))
-    w = c.quantized("w", (channels, filters, *kernel), constant=True, axis=1 if draw(flag) else None)
-    if draw(flag):
-        c.bias(filters * groups)
-    c.result((batch, filters * groups, *out), output_kind(draw, x.scale[0] * w.scale[0] * 150))
+        for n, s, d, k, before, after, more in zip(plane, strides, dilations, kernel, pads, pads[len(kernel) :], extra)
+    )
     attrs = {"strides": strides, "pads": pads, "dilations": dilations, "output_padding": extra, "group": groups}
-    return c.graph("QLinearConvTranspose", **attrs), c.inputs
+    return Spread(kernel, plane, out, attrs)
+
+
+def int8_conv_transpose(draw: Draw) -> Found:
+    c, seen = case(draw), spread(draw)
+    channels, filters, batch = (draw(st.sampled_from(each)) for each in ((1, 3, 8), (1, 2, 5), (1, 2)))
+    channels *= seen.groups
+    x = variable(draw, c, "x", (batch, channels, *seen.plane))
+    w = c.quantized("w", (channels, filters, *seen.kernel), constant=True, axis=1 if draw(flag) else None)
+    if draw(flag):
+        c.bias(filters * seen.groups)
+    c.result((batch, filters * seen.groups, *seen.out), output_kind(draw, x.scale[0] * w.scale[0] * 150))
+    return c.graph("QLinearConvTranspose", **seen.attrs), c.inputs
 
 
 def fixed_conv_transpose(draw: Draw) -> Found:
-    c, kernel = case(draw), tuple(draw(st.sampled_from((1, 2, 3))) for _ in range(2))
-    batch, channels, height, width, filters = (draw(st.sampled_from((1, 2, 5))) for _ in range(5))
-    limit = draw(size)
-    c.real("x", (batch, channels, height, width), limit)
-    c.real("w", (channels, filters, *kernel), 2.0, constant=True)
+    c, seen, limit = case(draw), spread(draw), draw(size)
+    channels, filters, batch = (draw(st.sampled_from(each)) for each in ((1, 3, 8), (1, 2, 5), (1, 2)))
+    channels *= seen.groups
+    c.real("x", (batch, channels, *seen.plane), limit)
+    c.real("w", (channels, filters, *seen.kernel), 2.0, constant=True)
     if draw(flag):
-        c.real("b", (filters,), 1.0, constant=True)
-    c.result((batch, filters, height * kernel[0], width * kernel[1]), size=limit * 2 * channels + 1)
-    return c.graph("ConvTranspose", strides=kernel), c.inputs
+        c.real("b", (filters * seen.groups,), 1.0, constant=True)
+    c.result((batch, filters * seen.groups, *seen.out), size=limit * 2 * channels + 1)
+    return c.graph("ConvTranspose", **seen.attrs), c.inputs
 
 
 LAYOUT: dict[str, tuple[Callable[[Any], Found], ...]] = {

@@ -172,9 +172,9 @@ def lower_zero_stuff(node: Node, graph: Graph, rounding: str) -> Lowered:
     """``stride - 1`` filled positions between neighbours."""
     from epu.tir_schedules.moves import FILL, Run
 
-    x, (down, right) = operand(node, graph, 0), node.attrs["strides"]
+    x = operand(node, graph, 0)
     axes: list[Runs] = [identity(size) for size in x.shape[:2]]
-    for size, stride in zip(x.shape[2:], (down, right)):
+    for size, stride in zip(x.shape[2:], node.attrs["strides"]):
         between = [Run(phase, size - 1, source=FILL, step=stride) for phase in range(1, stride) if size > 1]
         axes.append((Run(0, size, step=stride), *between))
     return lower_move(node, graph, axes, [x], fill=int(node.attrs["value"]))

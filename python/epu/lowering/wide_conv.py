@@ -10,7 +10,7 @@ from epu.lowering.linear import window
 from epu.lowering.lowered import Lowered, operand, result
 from epu.lowering.pointwise import shifted_constant
 from epu.lowering.split import by_windows
-from epu.operators.conv import conv_shifts
+from epu.operators.conv import conv_shifts, taps
 from epu.operators.row import frac, input_tensor
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def lower_wide_conv(node: Node, graph: Graph, rounding: str) -> Lowered:
     if bias is not None:
         moved = shifted_constant(node, bias, frac(bias) - frac(result(node, graph)))
         constants["bias"] = moved.reshape(shape.groups, shape.filters)
-    scalars = dict(zip(("product_shift", "out_shift"), conv_shifts(node, graph)))
+    scalars = dict(zip(("product_shift", "out_shift"), conv_shifts(node, graph, taps(node, graph))))
     build = lambda smaller: wide_convolution(smaller, "constant")  # noqa: E731
     splits = by_windows(shape, {"b": "batch", "g": "groups", "f": "filters"}, build)
     return Lowered(node, build(shape), {"X": x.name}, {"Y": node.outputs[0]}, constants, scalars, splits=splits)

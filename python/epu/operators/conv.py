@@ -5,14 +5,10 @@ from __future__ import annotations
 from itertools import product
 from math import prod
 
-import numpy as np
-
 from epu.constants import ceil_log2
-from epu.graph import Float, Graph, Node, Tensor
+from epu.graph import Graph, Node
 from epu.lanes import rshr, saturate
-from epu.operators.conv_transpose import check_constant_weights
 from epu.operators.matmul import LONGEST_SUM, wide_product
-from epu.operators.qlinear_conv import check_rank
 from epu.operators.row import (
     FLOAT_TENSORS,
     Array,
@@ -38,10 +34,10 @@ def taps(node: Node, graph: Graph) -> int:
     return prod(required(node, graph, 1).shape[1:])
 
 
-def conv_shifts(node: Node, graph: Graph) -> tuple[int, int]:
-    """sigma of each product, and the shift of the sum to the output's format."""
+def conv_shifts(node: Node, graph: Graph, count: int) -> tuple[int, int]:
+    """sigma of each of ``count`` products, and the shift of their sum to the output's format."""
     x, w = (frac(required(node, graph, index)) for index in (0, 1))
-    shift = ceil_log2(taps(node, graph))
+    shift = ceil_log2(count)
     return shift, x + w - shift - frac(output_tensor(node, graph))
 
 
@@ -57,35 +53,44 @@ def wide_conv(x: Ints, w: Ints, node: Node, shift: int) -> Ints:
 
 
 def conv_reference(node: Node, graph: Graph, values: Values, rounding: str) -> list[Array]:
-    shift, out_shift = conv_shifts(node, graph)
+    shift, out_shift = conv_shifts(node, graph, taps(node, graph))
     found = rshr(wide_conv(value(node, values, 0), value(node, values, 1), node, shift), out_shift)
+    return [saturate(add_bias(node, graph, values, found), "int32")]
+
+
+def add_bias(node: Node, graph: Graph, values: Values, found: Ints) -> Ints:
+    """``found`` in the output's format plus the bias of each filter."""
     bias = input_tensor(node, graph, 2)
-    if bias is not None:
-        moved = rshr(value(node, values, 2), frac(bias) - frac(output_tensor(node, graph)))
-        found = found + along(moved, 1, found.ndim)
-    return [saturate(found, "int32")]
+    if bias is None:
+        return found
+    moved = rshr(value(node, values, 2), frac(bias) - frac(output_tensor(node, graph)))
+    total: Ints = found + along(moved, 1, found.ndim)
+    return total
 
 
 def conv_intervals(node: Node, graph: Graph) -> dict[str, Interval]:
-    """Of constant weights the sums of each filter, else as many of the largest product as there are taps."""
+    return {node.outputs[0]: conv_bounds(node, graph, taps(node, graph))}
+
+
+def conv_bounds(node: Node, graph: Graph, count: int) -> Interval:
+    """``count`` of the largest products, with the bias."""
     x, w, bias = (input_tensor(node, graph, index) for index in range(3))
     assert x is not None
     assert w is not None
-    low, high = interval(x)
-    low, high = min(low, 0.0), max(high, 0.0)  # padding
-    ends = _filter_ends(w, low, high) if is_constant(w) and isinstance(w.type, Float) else None
-    if ends is None:
-        products = [a * b * taps(node, graph) for a, b in product((low, high), interval(w))]
-        ends = min(products), max(products)
-    offset = interval(bias) if bias is not None else (0.0, 0.0)
-    return {node.outputs[0]: (ends[0] + offset[0], ends[1] + offset[1])}
+    ends = [a * b * count for a, b in product((*interval(x), 0.0), interval(w))]  # padding is 0
+    low, high = interval(bias) if bias is not None else (0.0, 0.0)
+    return min(ends) + low, max(ends) + high
 
 
-def _filter_ends(w: Tensor, low: float, high: float) -> Interval:
-    """The least and the largest sum of any filter over values from ``low`` to ``high``."""
-    weights = np.asarray(w.data, np.float64).reshape(w.shape[0], -1)
-    up, down = np.maximum(weights, 0.0).sum(axis=1), np.minimum(weights, 0.0).sum(axis=1)
-    return float((up * low + down * high).min()), float((up * high + down * low).max())
+def check_constant_weights(node: Node, graph: Graph) -> str | None:
+    tensors = [input_tensor(node, graph, index) for index in (1, 2)]
+    variable = [tensor.name for tensor in tensors if tensor is not None and not is_constant(tensor)]
+    return f"'{variable[0]}'" if variable else None
+
+
+def check_rank(node: Node, graph: Graph) -> str | None:
+    found = len(required(node, graph, 0).shape)
+    return None if found in (3, 4) else f"{found} dimensions"
 
 
 def check_taps(node: Node, graph: Graph) -> str | None:
@@ -93,16 +98,19 @@ def check_taps(node: Node, graph: Graph) -> str | None:
     return None if 0 < found <= LONGEST_SUM else str(found)
 
 
+IMAGE = Limit("one or two spatial dimensions, channels first", check_rank)
+CONSTANT_WEIGHTS = Limit("weights and bias are constants", check_constant_weights)
+TAPS = "a kernel has 1 to 2**20 weights per output channel"
 ROWS = (
     Operator(
         name="Conv",
         family="wide_convolution",
         limits=(
             FLOAT_TENSORS,
-            Limit("one or two spatial dimensions, channels first", check_rank),
+            IMAGE,
             NO_AUTO_PAD,
-            Limit("weights and bias are constants", check_constant_weights),
-            Limit("a kernel has 1 to 2**20 weights per output channel", check_taps),
+            CONSTANT_WEIGHTS,
+            Limit(TAPS, check_taps),
         ),
         reference=conv_reference,
         intervals=conv_intervals,

@@ -10,15 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from epu.graph import Graph, Node, Quantized, Tensor, TensorType
-from epu.operators.conv_transpose import check_square_kernel, flipped, kernel_size, stuffed_pads
+from epu.operators.conv_transpose import flipped, is_by_pixel, kernel_size, stuffed_pads
 from epu.operators.row import input_tensor, ints_attribute, output_tensor, quantized, required
 
-PRODUCTS = ("Gemm", "QLinearConv")
+PRODUCTS = ("Gemm", "Conv", "QLinearConv")
 
 
 def expand_conv_transpose(graph: Graph) -> Graph:
-    """Fixed ``ConvTranspose`` becomes Transpose -> Gemm -> Transpose; ``QLinearConvTranspose`` becomes a 1 x 1 QLinearConv
-    with DepthToSpace where the kernel is as large as the stride, else ZeroStuff -> QLinearConv."""
+    """Where the kernel is as large as the stride, a fixed ``ConvTranspose`` becomes Transpose -> Gemm -> Transpose and
+    ``QLinearConvTranspose`` a 1 x 1 QLinearConv with DepthToSpace; else both become ZeroStuff -> convolution."""
     tensors, nodes = dict(graph.tensors), []
     for node in graph.nodes:
         if node.op in EXPANSIONS:
@@ -56,6 +56,10 @@ class _Made:
 
 
 def _fixed(made: _Made) -> None:
+    (_by_rows if is_by_pixel(made.node, made.graph) else _stuffed)(made)
+
+
+def _by_rows(made: _Made) -> None:
     """[pixels, channels] x [channels, filters * kernel], a kernel's results laid beside each other."""
     node, graph = made.node, made.graph
     x, w, y = required(node, graph, 0), required(node, graph, 1), output_tensor(node, graph)
@@ -96,7 +100,7 @@ def _repeated(items: tuple[Any, ...], count: int) -> tuple[Any, ...]:
 def _int8(made: _Made) -> None:
     node, graph = made.node, made.graph
     kernel = kernel_size(node, graph)
-    simple = check_square_kernel(node, graph) is None and kernel[0] == kernel[1]
+    simple = is_by_pixel(node, graph) and kernel[0] == kernel[1]
     (_by_pixel if simple else _stuffed)(made)
 
 
@@ -118,20 +122,27 @@ def _by_pixel(made: _Made) -> None:
 def _stuffed(made: _Made) -> None:
     node, graph = made.node, made.graph
     x, w, groups = required(node, graph, 0), required(node, graph, 1), int(node.attrs.get("group", 1))
-    kind, zero = quantized(w), quantized(x).zero_point[0]
     assert w.data is not None
-    if kind.axis is not None:
-        kind = replace(kind, scale=kind.scale * groups, zero_point=kind.zero_point * groups, axis=0)
     data = flipped(w.data, groups)
-    weights = made.tensor("weights", data.shape, kind, data)
-    strides, source = ints_attribute(node, "strides", (1, 1)), x.name
+    weights = made.tensor("weights", data.shape, _by_filter(w.type, groups), data)
+    ones = (1,) * (len(x.shape) - 2)
+    strides, source = ints_attribute(node, "strides", ones), x.name
     if max(strides) > 1:
         sizes = tuple((n - 1) * s + 1 for n, s in zip(x.shape[2:], strides))
         source = made.tensor("stuffed", (*x.shape[:2], *sizes), x.type)
+        zero = x.type.zero_point[0] if isinstance(x.type, Quantized) else 0
         made.add("stuff", "ZeroStuff", [x.name], source, {"strides": strides, "value": zero})
-    attrs = {"kernel_shape": data.shape[2:], "strides": (1, 1), "group": groups, "pads": stuffed_pads(node, graph)}
-    attrs["dilations"] = ints_attribute(node, "dilations", (1, 1))
-    made.end("QLinearConv", [source, weights, *_bias(made, 1)], attrs)
+    attrs = {"kernel_shape": data.shape[2:], "strides": ones, "group": groups, "pads": stuffed_pads(node, graph)}
+    attrs["dilations"] = ints_attribute(node, "dilations", ones)
+    op = "QLinearConv" if isinstance(w.type, Quantized) else "Conv"
+    made.end(op, [source, weights, *_bias(made, 1)], attrs)
+
+
+def _by_filter(kind: TensorType, groups: int) -> TensorType:
+    """The type of the weights with the filters of all groups along the first axis."""
+    if not isinstance(kind, Quantized) or kind.axis is None:
+        return kind
+    return replace(kind, scale=kind.scale * groups, zero_point=kind.zero_point * groups, axis=0)
 
 
 EXPANSIONS: dict[str, Callable[[_Made], None]] = {"ConvTranspose": _fixed, "QLinearConvTranspose": _int8}
