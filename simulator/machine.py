@@ -57,6 +57,10 @@ class Machine:
     num_cores: int = fact("Cores, each with its own array, LRM and OCM", default=1)
     ext_latency: int = assumption("Cycles before the first byte of an external burst", default=200)
     port_bytes: int = assumption("Bytes per cycle and column between OCM and array, and per neighbour hop", default=4)
+    pj_mac: float = assumption("Energy of one int8 multiply-accumulate with an operand from LRM, pJ", default=1.5)
+    pj_operation: float = assumption("Energy of one ALU operation with two LRM reads and a write, pJ", default=15.0)
+    pj_port_byte: float = assumption("Energy of one byte between OCM and array, pJ", default=12.5)
+    pj_ext_byte: float = assumption("Energy of one byte to or from external memory, pJ", default=160.0)
 
     def __post_init__(self) -> None:
         for each in fields(self):
