@@ -15,6 +15,7 @@ from epu.custom_ops import DOMAIN, OP_NAME, OP_TYPE, TENSORS, VERSION
 from epu.errors import UserError
 from epu.log import get_logger
 from epu.names import near
+from epu.onnx_cut import reads_of
 from epu.onnx_load import ModelSource, load_model
 
 IR_VERSION = 10  # of overloads
@@ -51,7 +52,7 @@ class _Index:
         self.constants = {each.name: each for each in model.graph.initializer}
         self.readers: dict[str, set[int]] = {}
         for k, node in enumerate(self.nodes):
-            for name in node.input:
+            for name in reads_of(node):
                 self.readers.setdefault(name, set()).add(k)
         self.outputs = {value.name for value in model.graph.output}
         self.names = self.maker.keys() | {value.name for value in model.graph.input}
@@ -95,6 +96,7 @@ def _example(graph: _Index, before: Sequence[str], after: str) -> _Example:
         raise UserError(
             f"before: '{unread[0]}' must lead to '{after}', found no node that reads it between. Leave it out."
         )
+    _require_flat(graph, needed)
     weights = tuple(dict.fromkeys(n for n in reads if n in graph.constants and not graph.is_inlined(n)))
     tensors = {name: name for k in needed for name in (*graph.nodes[k].input, *graph.nodes[k].output) if name}
     example = _Example(after, needed, tensors, tuple(before), weights)
@@ -121,6 +123,15 @@ def _between(graph: _Index, before: set[str], after: str) -> set[int]:
             needed.add(graph.maker[name])
             pending += graph.nodes[graph.maker[name]].input
     return needed
+
+
+def _require_flat(graph: _Index, numbers: Sequence[int]) -> None:
+    for node in (graph.nodes[k] for k in numbers):
+        if any(attribute.HasField("g") or attribute.graphs for attribute in node.attribute):
+            raise UserError(
+                f"ONNX node '{node.name}' ({node.op_type}): what is replaced must hold no subgraphs, found one. "
+                "Choose edges without it."
+            )
 
 
 def _leak(graph: _Index, match: _Match) -> str | None:
