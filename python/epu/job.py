@@ -30,6 +30,7 @@ from epu.simulator.fixed_point import NUMPY_DTYPE
 from epu.simulator.program import Buffer, Program
 from epu.simulator.simulation import RunResult, simulate
 from epu.stages import Chain
+from epu.tensor_facts import TensorFacts, facts_of
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -92,6 +93,7 @@ class ChimeraJob:
         self.seconds: dict[str, float] = {}
         self.run_result: RunResult | None = None
         self.validation: ValidationResult | None = None
+        self.seen: dict[str, TensorFacts] = {}  # of the last run's inputs and outputs
         self._chain: Chain | None = None
         self._placement = Placement(())
 
@@ -107,6 +109,7 @@ class ChimeraJob:
             self._chain, self._placement = compiler.run()
         self.seconds.update(compiler.seconds)
         self.run_result = self.validation = None
+        self.seen = {}
         log.info(f"Compilation of {self.module_name} successful")
 
     def run(self, inputs: Inputs | str | os.PathLike[str] | None = None) -> Arrays:
@@ -134,8 +137,8 @@ class ChimeraJob:
         evidence = gather(self.chain, self._inputs(inputs), Tolerance(rtol, atol), progress, self.module_name)
         evidence = replace(evidence, placement=self.placement.to_list())
         self.run_result = evidence.run
-        self._write_run(evidence.raw_inputs, evidence.run.outputs)
         self.validation = ValidationResult(Path(self.onnx_file).name, str(self.hw_config), self.rounding, evidence)
+        self._write_run(evidence.raw_inputs, evidence.run.outputs)
         return self.validation
 
     @property
@@ -178,6 +181,18 @@ class ChimeraJob:
         """Where each ONNX node runs, in which stage, and why on the host; ``print`` shows the table."""
         assert self.chain
         return self._placement
+
+    def record(self) -> dict[str, Any]:
+        """The run record of docs/reports.md, as it stands."""
+        from epu.run_record import job_record
+
+        return job_record(self)
+
+    def write_record(self) -> Path:
+        """Write the run record into the run directory, where ``epu report`` reads it; returns its path."""
+        from epu.run_record import write_record
+
+        return write_record(self.run_directory, self.record())
 
     @property
     def host_nodes(self) -> list[dict[str, str]]:
@@ -268,6 +283,8 @@ class ChimeraJob:
     def _write_run(self, raw: Inputs, outputs: Inputs) -> None:
         write_raw(self.run_directory, "input", raw)
         write_raw(self.run_directory, "output", outputs)
+        self.seen = facts_of({**raw, **outputs})
+        self.write_record()
 
     def _any_run(self) -> RunResult:
         """The last run, or one on zeros, for what does not depend on the values."""

@@ -143,13 +143,13 @@ def _block(row: Row) -> str:
     return "\n".join([head, *(f"    {label:<20}{value}" for label, value in [*lines, *comment])])
 
 
-def to_json(value: object) -> str:
+def to_json(value: object, indent: int | None = 1) -> str:
     """JSON that any parser reads: infinity as the number 1e999, which parsers read as infinity; NaN as null.
 
-    Tuples are lists; NumPy scalars must have been converted before.
+    Tuples are lists; NumPy scalars must have been converted before. ``indent``: None for one line.
     """
     marker = "\ue000infinity"  # a private-use character: no name of ours holds it
-    text = json.dumps(_finite(value, marker), indent=1, allow_nan=False, ensure_ascii=False)
+    text = json.dumps(_finite(value, marker), indent=indent, allow_nan=False, ensure_ascii=False)
     return text.replace(f'"{marker}"', "1e999").replace(f'"-{marker}"', "-1e999")
 
 
