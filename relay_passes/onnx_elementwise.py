@@ -135,6 +135,19 @@ def _reduce(function: Any) -> Converter:
     return convert
 
 
+def _places(function: Any) -> Converter:
+    """ArgMax, ArgMin: Relay's are int32, ONNX's int64."""
+
+    def convert(node: OnnxNode) -> Value:
+        value, keep = node.input(0), bool(node.attr("keepdims", 1))
+        axis, last = node.attr("axis", 0) % value.rank, bool(node.attr("select_last_index", 0))
+        found = node.emit(function(value.expr, axis=(axis,), keepdims=keep, select_last_index=last))
+        kept = [1 if k == axis else size for k, size in enumerate(value.shape) if keep or k != axis]
+        return node.result(node.emit(relay.cast(found, "int64")), tuple(kept), "int64")
+
+    return convert
+
+
 def _reduced_axes(node: OnnxNode) -> tuple[int, ...]:
     """Axes are an attribute, then (opset 13 to 18) a constant input; none means all."""
     axes = node.data(1).tolist() if node.has(1) else node.attr("axes", [])
@@ -189,4 +202,6 @@ CONVERTERS: dict[str, Converter] = {
     "ReduceSum": _reduce(relay.sum),
     "ReduceMax": _reduce(relay.max),
     "ReduceMin": _reduce(relay.min),
+    "ArgMax": _places(relay.argmax),
+    "ArgMin": _places(relay.argmin),
 }

@@ -165,6 +165,18 @@ def _reduce_attributes(step: Step) -> dict[str, Any]:
     return {"axes": axes, "keepdims": int(step.attrs.keepdims)}
 
 
+ARG_EXTREMES = {"argmax": "ArgMax", "argmin": "ArgMin"}
+
+
+def _arg_extreme(step: Step) -> Draft | None:
+    """The places of extremes, which Relay counts in int32, as the int64 of one ONNX node."""
+    inner = step.args[0]
+    if not isinstance(inner, Step) or inner.op not in ARG_EXTREMES or not same_onnx_node(inner, step):
+        return None
+    attrs = _reduce_attributes(inner) | {"select_last_index": int(inner.attrs.select_last_index)}
+    return Draft(ARG_EXTREMES[inner.op], step, [Use(inner.args[0])], attrs, None, [step, inner])
+
+
 def _layer_norm_attributes(step: Step) -> dict[str, Any]:
     return {"axis": _axis(step, step.attrs.axis), "epsilon": float(step.attrs.epsilon)}
 
@@ -259,6 +271,7 @@ ROWS: dict[str, tuple[Row, ...]] = {
     **{f"nn.avg_pool{rank}d": (_float_only("AveragePool", _pool_attributes),) for rank in (1, 2)},
     "nn.global_avg_pool2d": (_float_only("GlobalAveragePool"),),
     **{name: (_first_input("Reshape"),) for name in RESHAPES},
+    "cast": (_arg_extreme,),
     "copy": (_simple("Identity"),),
     "transpose": (_simple("Transpose", _perm),),
     "strided_slice": (_simple("Slice", _slice_attributes),),

@@ -178,6 +178,18 @@ def reduction(draw: Draw, op: str) -> Found:
     return c.graph(op, axes=axes, keepdims=int(keep)), c.inputs
 
 
+def places(draw: Draw, op: str) -> Found:
+    """Along any axis, with equal values."""
+    c, shape = case(draw), shape_of(draw)
+    axis, keep = draw(st.integers(0, len(shape) - 1)), draw(flag)
+    operand(draw, c, shape)
+    if draw(flag):
+        c.inputs["x"] = c.inputs["x"] & 3
+    out = [1 if k == axis else n for k, n in enumerate(shape) if keep or k != axis]
+    c.result(out, Integer("int64"))
+    return c.graph(op, axes=(axis,), keepdims=int(keep), select_last_index=int(draw(flag))), c.inputs
+
+
 def pool(draw: Draw, op: str) -> Found:
     """Floor and ceil, with every kind of padding."""
     c, (kernel, seen) = case(draw), window(draw, lambda k: k // 2)
@@ -305,6 +317,8 @@ LAYOUT: dict[str, tuple[Callable[[Any], Found], ...]] = {
     "ReduceSum": (lambda draw: reduction(draw, "ReduceSum"),),
     "ReduceMax": (lambda draw: reduction(draw, "ReduceMax"),),
     "ReduceMin": (lambda draw: reduction(draw, "ReduceMin"),),
+    "ArgMax": (lambda draw: places(draw, "ArgMax"),),
+    "ArgMin": (lambda draw: places(draw, "ArgMin"),),
     "MaxPool": (lambda draw: pool(draw, "MaxPool"),),
     "AveragePool": (lambda draw: pool(draw, "AveragePool"),),
     "QLinearAveragePool": (lambda draw: pool(draw, "QLinearAveragePool"),),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
-from epu.graph import Graph, Node, Quantized, Tensor
+from epu.graph import Graph, Integer, Node, Quantized, Tensor
 from epu.lowering.split import Splits
 from epu.operators.row import output_tensor, quantized, required
 from epu.simulator.program import Columns
@@ -51,7 +51,9 @@ def result(node: Node, graph: Graph) -> Tensor:
 
 
 def dtype_of(tensor: Tensor) -> str:
-    """NumPy name of the tensor's raw integers."""
+    """NumPy name of the tensor's raw integers; a mask is int32."""
+    if isinstance(tensor.type, Integer) and tensor.type.dtype == "int64":
+        return "int64"
     return tensor.type.dtype if isinstance(tensor.type, Quantized) else "int32"
 
 

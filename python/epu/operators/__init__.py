@@ -6,12 +6,14 @@ from collections.abc import Iterable
 
 from epu.operators import (
     activation,
+    arg_extreme,
     binary,
     conv,
     conv_transpose,
     custom,
     element_functions,
     layer_norm,
+    layer_norm_parts,
     layout,
     masks,
     matmul,
@@ -37,7 +39,7 @@ from epu.operators.row import Interval, Limit, Operator
 FILES = (
     *(qlinear_conv, qlinear_matmul, qlinear_add, qlinear_mul, qlinear_tables, quantized_unary),
     *(matmul, quantize, binary, sqrt, activation, smooth_functions, reduce_mean, pooling, softmax, layer_norm, layout),
-    *(reductions, softmax_parts, element_functions, masks),
+    *(reductions, arg_extreme, softmax_parts, layer_norm_parts, element_functions, masks),
     *(conv, conv_transpose, selection, resize, custom),
 )
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from epu.graph import Graph, Node
 from epu.operators.reduce_mean import reduced_axes
 
-REDUCTIONS = ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceL2")
+REDUCTIONS = ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceL2", "ArgMax", "ArgMin")
 
 
 def reduce_last_axes(graph: Graph) -> Graph:
