@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import onnx
 from numpy.typing import NDArray
 
+from epu.fixed_formats import MASK, WORD_BITS
 from epu.graph import Fixed, Float, Graph, Integer, Quantized, TensorType
 from epu.simulator.fixed_point import NUMPY_DTYPE, encode_real
 from epu.simulator.program import Buffer, Decode, Program
@@ -77,12 +78,20 @@ class TensorMap:
 
     def __init__(self, model: onnx.ModelProto, compiled: Compiled) -> None:
         self._types = _tensor_types(compiled)
-        self._views = _views(model)
+        self._graph = compiled.graph
+        self._views = {**graph_views(compiled), **_views(model)}
         self._folded = _input_independent(model)
 
     def type_of(self, tensor: str) -> TensorType:
         """The ISS type of an ONNX tensor; Float where the program does not hold it."""
         return self._types.get(self._source(tensor), Float())
+
+    def floor_of(self, tensor: str) -> float | None:
+        """The lowest real of a tensor in which "minus infinity" saturates (range source "mask"); None for all others."""
+        found = self._graph.tensors.get(tensor)
+        if found is None or found.range_source != MASK or not isinstance(found.type, Fixed):
+            return None
+        return -(2.0 ** (WORD_BITS - found.type.frac))
 
     def is_folded(self, tensor: str) -> bool:
         """Whether the tensor holds the same values for every input."""
@@ -90,14 +99,37 @@ class TensorMap:
 
     def value_of(self, tensor: str, iss: Tensors, shape: tuple[int, ...]) -> NDArray[Any] | None:
         """The observed raw integers in the ONNX shape; a view shows what it is a view of. None if not observed."""
+        tensor = self.source_of(tensor, iss)
+        return iss[tensor].reshape(shape) if tensor in iss else None
+
+    def source_of(self, tensor: str, iss: Tensors) -> str:
+        """The tensor itself where it is observed, else what it is a view of."""
         while tensor not in iss and tensor in self._views:
             tensor = self._views[tensor]
-        return iss[tensor].reshape(shape) if tensor in iss else None
+        return tensor
 
     def _source(self, tensor: str) -> str:
         while tensor not in self._types and tensor in self._views:
             tensor = self._views[tensor]
         return tensor
+
+
+def graph_views(compiled: Compiled) -> dict[str, str]:
+    """Output → input of the typed nodes that share bytes; those within a custom operator the model does not know."""
+    return {node.outputs[0]: node.inputs[0] for node in compiled.graph.nodes if node.op in VIEW_OPS}
+
+
+def with_viewed(compiled: Compiled, ort: Tensors) -> Tensors:
+    """ORT's tensors, also under the names of tensors that ORT has not but one of its own is a view of."""
+    views = graph_views(compiled)
+    found = dict(ort)
+    for name in views:
+        source = name
+        while source in views:
+            source = views[source]
+        if name in ort:
+            found.setdefault(source, ort[name])
+    return found
 
 
 def encode_ort(buffer: Buffer, values: NDArray[Any]) -> NDArray[Any]:

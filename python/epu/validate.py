@@ -21,7 +21,7 @@ from epu.exact_node import ExactNodes
 from epu.graph import Float
 from epu.host_rows import compare_host, compare_host_output
 from epu.metrics import DEFAULT_TOLERANCE, END_TO_END, ISOLATED, MODES, SEGMENT, Row, Tolerance, compare
-from epu.observed import NodeOutput, TensorMap, Tensors, encode_ort, input_lsb, node_outputs
+from epu.observed import NodeOutput, TensorMap, Tensors, encode_ort, input_lsb, node_outputs, with_viewed
 from epu.ort_reference import OrtReference, plain_session, seconds_of_one_run
 from epu.simulator.program import Buffer, KernelSpan, Program
 from epu.simulator.simulation import RunResult
@@ -32,6 +32,7 @@ from epu.tensor_facts import TensorFacts, facts_of
 Progress = Callable[[str, int, int], None]  # (what, done, of)
 
 TIMED_RUNS = 3
+MASK_SATURATES = "mask saturates"
 
 
 @dataclass(frozen=True)
@@ -142,8 +143,9 @@ class Judge:
     @classmethod
     def of(cls, chain: Chain, ort: Tensors, tolerance: Tolerance) -> Judge:
         exact = ExactNodes(chain.model, ort)
+        places = {stage.index: TensorMap(stage.model, stage.compiled) for stage in chain.epu}
         yardsticks = {
-            stage.index: Yardstick(ort, TensorMap(stage.model, stage.compiled), exact, tolerance) for stage in chain.epu
+            index: Yardstick(floored(ort, place), place, exact, tolerance) for index, place in places.items()
         }
         # a node that depends on no input may be in several stages: any of them shows it
         owners = {name: stage.index for stage in chain.stages for n in stage.model.graph.node for name in n.output}
@@ -153,8 +155,15 @@ class Judge:
         index = self.owners.get(output.tensor, self.chain.epu[0].index)
         tensors = seen[index].tensors
         if index in self.yardsticks:
-            return compare_node(output, self.yardsticks[index], tensors, mode)
+            return self._noted(compare_node(output, self.yardsticks[index], tensors, mode), self.yardsticks[index])
         return compare_host(output, self.ort[output.tensor], tensors[output.tensor], mode, self.tolerance)
+
+    def _noted(self, found: Comparison, yardstick: Yardstick) -> Comparison:
+        """Says so where "minus infinity" is compared as the lowest value of its word."""
+        floor = yardstick.places.floor_of(found.output.tensor)
+        if floor is not None and found.row["Comment"] == "-" and np.any(self.ort[found.output.tensor] < floor):
+            found.row["Comment"] = MASK_SATURATES
+        return found
 
     def owned(self, seen: Sequence[Observed]) -> Tensors:
         """Each tensor as the stage that makes it holds it."""
@@ -167,6 +176,12 @@ class Judge:
         if index in self.yardsticks:
             return compare_output(name, self.yardsticks[index], outputs)
         return compare_host_output(name, self.ort[name], outputs[name], self.tolerance)
+
+
+def floored(ort: Tensors, places: TensorMap) -> Tensors:
+    """ORT's tensors; "minus infinity" in a mask before a softmax is the lowest value of the ISS word that stands for it."""
+    floors = {name: floor for name in ort if (floor := places.floor_of(name)) is not None}
+    return {**ort, **{name: np.maximum(ort[name], ort[name].dtype.type(floor)) for name, floor in floors.items()}}
 
 
 def run_mode(
@@ -197,7 +212,7 @@ def _run_host(stage: HostStage, values: Tensors, ort: Tensors, mode: str) -> Obs
 def _run_stage(stage: EpuStage, values: Tensors, ort: Tensors, count: Counted) -> Observed:
     """The ISS tensors by name, and those in which golden differs."""
     program, raw = stage.program, stage.encode(values)
-    forced = forced_tensors(program, ort, count.mode)
+    forced = forced_tensors(program, with_viewed(stage.compiled, ort), count.mode)
     recorder = TapRecorder(program)
     result = stage.run(raw, (recorder, Forcer(forced, count)))
     golden = stage.compiled.golden(raw, forced)
