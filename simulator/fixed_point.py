@@ -108,6 +108,11 @@ def to_int64(x: Array) -> Array:
     return np.where(x >= np.float32(2.0**63), np.iinfo(INT64).max, np.maximum(below, -(2.0**63)).astype(INT64))
 
 
+def sum24(x: Array) -> Array:
+    """int64 sum over the last axis, in order, each addend and each sum rounded to 24 significant bits as float32 does."""
+    return to_int64(np.add.accumulate(x.astype(np.float32), axis=-1)[..., -1:])
+
+
 def count_leading_zeros(x: Array) -> Array:
     """Leading zeros of int64 lanes read as 64-bit unsigned; 64 for 0."""
     top = (x & ~(x >> 1)).astype(np.float64)  # the bit below the top one is cleared: rounding cannot reach 2**(n+1)
@@ -231,19 +236,21 @@ def _per_slice(values: tuple[Any, ...], decode: Decode, ndim: int, dtype: Any) -
     return array.reshape(shape)
 
 
-RAW_DTYPE = {"fx": "i32", "q": "i8", "int": "i64"}  # of a Decode kind where the caller names none
+RAW_DTYPE = {"fx": "i32", "q": "i8", "int": "i64", "mask": "i32"}  # of a Decode kind where the caller names none
 
 
 def encode_real(decode: Decode, values: Any, dtype: str | None = None) -> Array:
     """Raw integers that stand for real ``values``.
 
     "fx": ``rint(x * 2**frac)`` saturated, exact from float32 and float64; nan gives 0. "q": ONNX QuantizeLinear,
-    ``rint(float32(x / scale)) + zero_point`` saturated. "int": the integers, which must fit. ``dtype`` of the result defaults
-    to i32, i8, i64.
+    ``rint(float32(x / scale)) + zero_point`` saturated. "int": the integers, which must fit. "mask": 0 or
+    1. ``dtype`` of the result defaults to i32, i8, i64, i32.
     """
     name = dtype or RAW_DTYPE[decode.kind]
     if decode.kind == "int":
         return _checked_cast(np.asarray(values), name)
+    if decode.kind == "mask":
+        return (np.asarray(values) != 0).astype(NUMPY_DTYPE[name])
     x = np.asarray(values, np.float64 if decode.kind == "fx" else np.float32)
     if decode.kind == "fx":
         real = np.rint(np.ldexp(x, decode.frac))
@@ -272,8 +279,11 @@ def _checked_cast(values: Array, dtype: str) -> Array:
 
 
 def decode_raw(decode: Decode, raw: Any) -> Array:
-    """Reals that raw integers stand for: "fx" float64 (exact), "q" float32 as ONNX DequantizeLinear, "int" unchanged."""
+    """Reals that raw integers stand for: "fx" float64 (exact), "q" float32 as ONNX DequantizeLinear, "int" unchanged,
+    "mask" bool."""
     values = np.asarray(raw)
+    if decode.kind == "mask":
+        return np.asarray(values != 0)
     if decode.kind == "int":
         return values
     if decode.kind == "fx":

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from epu.simulator.fixed_point import NUMPY_DTYPE, narrow, to_int64
+from epu.simulator.fixed_point import NUMPY_DTYPE, narrow, sum24
 from epu.simulator.instruction import (
     Access,
     Cost,
@@ -108,10 +108,10 @@ class Reduce(Instruction):
         return run
 
     def _sum_in_order(self, src: NDArray[Any], dst: NDArray[Any]) -> None:
-        addends = src.reshape(*dst.shape, -1).astype(np.float32)
+        addends = src.reshape(*dst.shape, -1)
         if self.accumulate:
-            addends[..., 0] += dst.astype(np.float32)
-        narrow(dst, to_int64(np.add.accumulate(addends, axis=-1)[..., -1]), self.dst.dtype, saturate=False)
+            addends = np.concatenate([dst[..., None], addends], axis=-1, dtype=np.int64)
+        narrow(dst, sum24(addends)[..., 0], self.dst.dtype, saturate=False)
 
     def cycles(self, machine: Machine) -> Cost:
         """One fold per element."""

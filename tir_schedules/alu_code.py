@@ -17,7 +17,7 @@ from .nest import Access, Expression, Key, Loop, Nest
 from .places import Places, variables
 
 Value = LrmValue | Constant
-FOLDS = {"add": "sum", "max": "max", "min": "min"}
+FOLDS = {"add": "sum", "max": "max", "min": "min", "add24": "sum24"}
 ROUNDED_PRODUCTS = ("mulr", "mulrf")
 
 
@@ -39,11 +39,16 @@ def fold(nest: Nest, places: Places, lrm: LrmAllocator) -> list[Instruction]:
     if reduced and isinstance(value, LrmValue):
         loops = (*leading, *reduced)
         code.append(Reduce(FOLDS[nest.fold], grid, extents(loops), len(reduced), dst, value.over(loops), True))
+    elif nest.fold == "add24":
+        assert isinstance(value, LrmValue), "a rounded sum adds up data"
+        single = Lrm(value.over(leading).addr, value.operand.dtype, (*value.over(leading).strides, 0))
+        code.append(Reduce("sum24", grid, (*extents(leading), 1), 1, dst, single, True))
     else:
         code.append(Alu(nest.fold, grid, extents(leading), dst, dst, value.over(leading)))
     selector.release(nest.value)
     across = [loop.extent for loop in nest.of_kind("col") if loop.var not in kept and loop.extent > 1]
     if across:
+        assert nest.fold != "add24", "a sum in order runs within one PE"
         code.append(AllReduce(FOLDS[nest.fold], grid, extents(leading), dst, dst, prod(across)))
     return code
 

@@ -59,7 +59,7 @@ class Nest:
     loops: tuple[Loop, ...]
     target: Access
     value: Expression
-    fold: str = ""  # "", "add", "max", "min"
+    fold: str = ""  # "", "add", "max", "min", "add24"
     tap: str = ""
 
     @property

@@ -170,6 +170,9 @@ class _Reader:
         own = ("load", target.buffer, target.indices)
         if value[0] == "op" and value[1] in ("add", "max", "min") and value[3] == own:
             return Nest(loops, target, value[4], value[1], tap)
+        if value[:2] == ("op", "round24") and value[3][:2] == ("op", "add") and value[3][3] == own:
+            addend = value[3][4]  # rounded too: the array's sum24 does that itself
+            return Nest(loops, target, addend[3] if addend[:2] == ("op", "round24") else addend, "add24", tap)
         return Nest(loops, target, value, "", tap)
 
     def dot(self, block: Any, loops: tuple[Loop, ...]) -> Nest:

@@ -39,6 +39,7 @@ from epu.passes.recognise_unary_tables import recognise_unary_tables
 from epu.passes.reduce_last_axes import reduce_last_axes
 from epu.passes.remove_identities import remove_identities
 from epu.passes.requantise_concats import requantise_concats
+from epu.passes.split_layer_norm import split_every_layer_norm, split_layer_norm
 from epu.passes.split_softmax import split_softmax
 from epu.simulator.machine import Machine
 from epu.simulator.program import Program
@@ -68,6 +69,7 @@ PASSES: tuple[Pass, ...] = (
     recognise_unary_tables,
     recognise_softmax,
     split_softmax,
+    split_layer_norm,
     name_folded_tensors,
     assign_missing,
     assign_fraction_bits,
@@ -79,6 +81,7 @@ PASSES: tuple[Pass, ...] = (
     expand_linear_resize,
     expand_zero_points,
 )  # the order of compilation
+AS_ORT: dict[Pass, Pass] = {split_layer_norm: split_every_layer_norm}  # what takes a pass's place with rounding "ort"
 
 
 @dataclass(frozen=True)
@@ -168,7 +171,7 @@ class _Driver:
     def run(self, graph: Graph) -> CompiledModule:
         with self.stage("quantize_to_cpu_runnable_fx"):
             for each in PASSES:
-                graph = each(graph)
+                graph = (AS_ORT.get(each, each) if self.rounding == "ort" else each)(graph)
             fx_log.info("\n" + fraction_table(graph))
         with self.stage("relay_to_tir"):
             views = {node.outputs[0]: node.inputs[0] for node in graph.nodes if node.op in VIEWS}

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from epu.simulator.fixed_point import count_leading_zeros, narrow, round24, shift_right_round
+from epu.simulator.fixed_point import count_leading_zeros, narrow, round24, shift_right_round, sum24
 
 Ints = NDArray[np.int64]
 
@@ -37,4 +37,4 @@ def bits(x: Ints) -> Ints:
     return np.int64(64) - count_leading_zeros(x)
 
 
-__all__ = ["bits", "mulr", "round24", "rshr", "saturate"]
+__all__ = ["bits", "mulr", "round24", "rshr", "saturate", "sum24"]

@@ -18,6 +18,7 @@ from epu.operators.masks import COMPARISONS, LOGIC
 from epu.operators.smooth_functions import FUNCTIONS as SMOOTH
 
 Draw = Callable[[Any], Any]
+LAYER_NORM_PARTS = ("LayerNormMean", "LayerNormBits", "LayerNormRoot", "LayerNormScale")
 Found = tuple[Graph, dict[str, Array]]
 
 EXTENTS = (1, 2, 3, 4, 5, 7, 8, 12, 13, 16, 31)
@@ -377,6 +378,25 @@ def layer_norm(draw: Draw) -> Found:
     return c.graph("LayerNormalization", axis=axis, epsilon=draw(st.sampled_from((1e-5, 1e-12)))), c.inputs
 
 
+def layer_norm_part(draw: Draw, op: str) -> Found:
+    """A part of a layer norm, of rows with and without good divisors; its row operands as the parts before make them."""
+    c, shape = case(draw), (*draw(leading), draw(st.sampled_from((1, 5, 96, 256, 257, 521))))
+    row, limit = (*shape[:-1], 1), draw(size)
+    c.real("x", shape, limit)
+    if op != "LayerNormMean":
+        c.real("mean", row, limit)
+        c.inputs["mean"] = c.inputs["x"].astype(np.int64).mean(-1, keepdims=True).astype(np.int32)
+    if op == "LayerNormScale":
+        c.real("bits", row, 1.0)
+        c.real("root", row, 1.0)
+        c.inputs["bits"], c.inputs["root"] = (c.inputs["bits"] & 31) + 1, (c.inputs["root"] >> 2) | 1 << 30
+        c.real("gamma", shape[-1:], 2.0, constant=True)
+        if draw(flag):
+            c.real("beta", shape[-1:], 3.0, constant=True)
+    c.result(shape if op == "LayerNormScale" else row)
+    return c.graph(op, axis=-1, epsilon=1e-5), c.inputs
+
+
 def layer_norm_decomposed(draw: Draw) -> Found:
     c, shape = case(draw), (*draw(leading), draw(length))
     c.real("x", shape, draw(size))
@@ -503,6 +523,7 @@ FAMILIES: dict[str, tuple[Callable[[Draw], Found], ...]] = {
     "ReduceMean": (reduce_mean,),
     **{op: (partial(fold, op=op),) for op in ("ReduceMax", "ReduceMin", "ReduceSum", "ReduceL2")},
     **{op: (partial(softmax_part, op=op),) for op in ("SoftmaxExp", "SoftmaxBits", "SoftmaxFactor", "SoftmaxShare")},
+    **{op: (partial(layer_norm_part, op=op),) for op in LAYER_NORM_PARTS},
     "GlobalAveragePool": (global_average,),
     "QLinearGlobalAveragePool": (qlinear_global_average,),
     "MaxPool": (max_pool,),

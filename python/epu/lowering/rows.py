@@ -6,11 +6,12 @@ from math import prod
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from epu.constants import ceil_log2, exp2_table, exp_table, fixed_constant, inverse, is_power_of_two, multiplier
 from epu.elementary import LN_2, LOG2_E, RECIPROCAL_SEED, ROOT_SEED
 from epu.errors import UnsupportedNode
-from epu.graph import Graph, Node
+from epu.graph import Graph, Node, Tensor
 from epu.lanes import rshr
 from epu.lowering.lowered import Lowered, dtype_of, operand, result, zero_of
 from epu.lowering.observe import covered_result, observe_sum
@@ -71,13 +72,7 @@ def lower_layer_norm(node: Node, graph: Graph, rounding: str) -> Lowered:
     kernel, splits = by_rows(prod(x.shape) // count, build)
     constants: dict[str, Any] = {"gamma": np.asarray(gamma.data)}
     if beta is not None:
-        moved = rshr(np.asarray(beta.data, np.int64), np.int64(frac(beta) - frac(y)))
-        if np.abs(moved).max(initial=0) >= 2**31:
-            raise UnsupportedNode(
-                f"ONNX node '{node.name}' (LayerNormalization): beta must fit the output's format of {frac(y)} fraction bits, "
-                f"found {np.abs(moved).max()} of 2**31 units. Calibrate the output's range with it."
-            )
-        constants["beta"] = moved.astype(np.int32)
+        constants["beta"] = beta_constant(node, beta, frac(y))
     half = form.wide // 2
     mean = mean_constants(count, frac(x), form.mean)
     scalars = {
@@ -101,6 +96,17 @@ def lower_layer_norm(node: Node, graph: Graph, rounding: str) -> Lowered:
     if named:
         lowered.observed = {role: node.attrs[role] for role in ROLES}
     return lowered
+
+
+def beta_constant(node: Node, beta: Tensor, fraction_bits: int) -> NDArray[np.int32]:
+    """beta in the output's format."""
+    moved = rshr(np.asarray(beta.data, np.int64), np.int64(frac(beta) - fraction_bits))
+    if np.abs(moved).max(initial=0) >= 2**31:
+        raise UnsupportedNode(
+            f"ONNX node '{node.name}' (LayerNormalization): beta must fit the output's format of {fraction_bits} fraction "
+            f"bits, found {np.abs(moved).max()} of 2**31 units. Calibrate the output's range with it."
+        )
+    return moved.astype(np.int32)
 
 
 def reduced_rows(node: Node, graph: Graph) -> tuple[int, int]:

@@ -103,7 +103,12 @@ def centre(raw: Ints, x_frac: int, row_mean: Ints, form: LayerNormFormat) -> Arr
 
 def variance(square: Ints, axes: tuple[int, ...], count: int) -> Ints:
     """Mean of the squares in their own int64 format."""
-    total, p = square.sum(axis=axes, keepdims=True), ceil_log2(count)
+    return mean_of_squares(square.sum(axis=axes, keepdims=True), count)
+
+
+def mean_of_squares(total: Ints, count: int) -> Ints:
+    """A sum of int64 squares over their number, in the format of the sum."""
+    p = ceil_log2(count)
     if is_power_of_two(count):
         return rshr(total, p)
     down = np.maximum(bits(total) - 31, 0)

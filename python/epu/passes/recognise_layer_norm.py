@@ -7,13 +7,14 @@ from typing import Any
 from epu.graph import Graph, Node
 from epu.operators.layer_norm import ROLES
 from epu.passes.rewrite import constant_beside, covers_of, is_inside, only_reader, replace_group
+from epu.passes.split_layer_norm import row_is_long
 
 SQUARE = 2.0
 
 
 def recognise_layer_norm(graph: Graph) -> Graph:
     """``m = ReduceMean(x); d = x - m; s = Sqrt(ReduceMean(d*d) + epsilon); (d / s) * gamma + beta`` over the last axis
-    becomes one LayerNormDecomposed(x, gamma, beta) that covers the nine nodes."""
+    becomes one LayerNormDecomposed(x, gamma, beta) that covers the nine nodes. Where the rows are long they stay."""
     for node in graph.nodes:
         group = layer_norm_group(graph, node) if node.op == "ReduceMean" else None
         if group is not None:
@@ -31,7 +32,8 @@ def layer_norm_group(graph: Graph, mean: Node) -> list[Node] | None:
     if square is None or tail is None:
         return None
     group = [mean, centred, square, *tail]
-    return group if is_layer_norm(graph, group) else None
+    short = not row_is_long(graph.tensors[mean.inputs[0]].shape[-1])
+    return group if short and is_layer_norm(graph, group) else None
 
 
 def chain(graph: Graph, start: Node | None, ops: tuple[str, ...]) -> list[Node] | None:
