@@ -35,14 +35,14 @@ def greedy_text(probabilities: Array, characters: list[str]) -> str:
 def text_boxes(probability: Array) -> list[Box]:
     """Boxes around the connected regions of a text map [1, 1, height, width]."""
     page = probability[0, 0]
-    regions, count = scipy.ndimage.label(page > TEXT_PIXEL, structure=np.ones((3, 3)))
-    means = scipy.ndimage.mean(page, regions, range(1, count + 1)) if count else []
-    boxes = [box_of(slices) for slices in scipy.ndimage.find_objects(regions)]
+    regions = np.zeros(page.shape, np.int32)
+    scipy.ndimage.label(page > TEXT_PIXEL, np.ones((3, 3)), regions)
+    boxes = [box_of(*slices) for slices in scipy.ndimage.find_objects(regions)]
+    means = [float(page[regions == number].mean()) for number in range(1, len(boxes) + 1)]
     return [box for box, mean in zip(boxes, means, strict=True) if mean >= TEXT_BOX and least_side(box) >= TEXT_SIDE]
 
 
-def box_of(slices: tuple[slice, slice]) -> Box:
-    rows, columns = slices
+def box_of(rows: slice, columns: slice) -> Box:
     return columns.start, rows.start, columns.stop, rows.stop
 
 
