@@ -39,6 +39,7 @@ from epu.passes.recognise_unary_tables import recognise_unary_tables
 from epu.passes.reduce_last_axes import reduce_last_axes
 from epu.passes.remove_identities import remove_identities
 from epu.passes.requantise_concats import requantise_concats
+from epu.passes.saturate_masks import saturate_masks
 from epu.passes.split_layer_norm import split_every_layer_norm, split_layer_norm
 from epu.passes.split_softmax import split_softmax
 from epu.simulator.machine import Machine
@@ -72,6 +73,7 @@ PASSES: tuple[Pass, ...] = (
     split_layer_norm,
     name_folded_tensors,
     assign_missing,
+    saturate_masks,
     assign_fraction_bits,
     requantise_concats,
     copy_viewed_inputs,

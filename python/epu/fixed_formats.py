@@ -11,6 +11,7 @@ WORD_BITS = 31  # of an int32 beside its sign
 CALIBRATION_HEADROOM = 2.0  # a calibrated range is what was seen, not what can come
 MOST_FRACTION_BITS = 58  # what shifts of the machine reach
 TRANGES, SCALE, CONSTANT, OP = "tranges", "scale", "constant", "op"  # where a range comes from
+MASK = "mask"  # a range that "minus infinity" leaves on purpose
 
 DISPLAY_OP = {
     "DequantizeLinear": "contrib.epu.dequantize",
