@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from epu.relay_passes.onnx_custom import CONVERTERS as CUSTOM
+from epu.relay_passes.onnx_custom import base_type
 from epu.relay_passes.onnx_elementwise import CONVERTERS as ELEMENTWISE
 from epu.relay_passes.onnx_functions import CONVERTERS as FUNCTIONS
 from epu.relay_passes.onnx_layout import CONVERTERS as LAYOUT
@@ -177,7 +178,7 @@ def _open(proto: NodeProto, name: str, values: dict[str, Value], opset: int) -> 
 
 
 def _convert(node: OnnxNode) -> list[Value]:
-    converter = CONVERTERS.get(node.op_type)
+    converter = CONVERTERS.get(base_type(node.op_type))
     if converter is None:
         raise UnsupportedNode(
             f"ONNX node '{node.name}' ({node.op_type}): the importer must know the op, found none of that name. "

@@ -15,7 +15,7 @@ from epu.relay_passes.relay_view import Const, Step
 from epu.relay_passes.tvm_relay import relay, tvm
 
 RELAY_OP = "contrib.epu.quadric_custom_op"
-DOMAIN = "com.quadric"
+OP_TYPE, DOMAIN = "QuadricCustomOp", "com.quadric"
 OURS = ("op_name", "tensors")  # attributes of the ONNX node that are not the user's
 
 
@@ -28,7 +28,7 @@ def register() -> None:
     op.add_argument("inputs", "Tuple", "The operands, then the constants.")
     op.set_num_inputs(1)
     op.set_attrs_type_key("DictAttrs")
-    op.add_type_rel("QuadricCustomOp", _output_type)
+    op.add_type_rel(OP_TYPE, _output_type)
     tvm.ir.register_op_attr(RELAY_OP, "TNonComputational", False)
 
 
@@ -114,7 +114,7 @@ def custom_row(step: Step) -> Draft:
         "tensors": json.loads(str(step.attrs["tensors"])),
     }
     out: Quantized | Float | None = Float() if found.dtype == "float32" else found.quantized
-    return Draft("QuadricCustomOp", step, [Use(arg) for arg in step.args], carried, out, [step], moves_codes=False)
+    return Draft(OP_TYPE, step, [Use(arg) for arg in step.args], carried, out, [step], moves_codes=False)
 
 
 def _tensor(index: int, arg: Any) -> Tensor:
@@ -122,6 +122,12 @@ def _tensor(index: int, arg: Any) -> Tensor:
     return Tensor(f"input {index}", arg.shape, _plain(arg.dtype), data)
 
 
-CONVERTERS = {"QuadricCustomOp": convert_custom}
+CONVERTERS = {OP_TYPE: convert_custom}
+
+
+def base_type(op_type: str) -> str:
+    """``QuadricCustomOp`` for all types that begin so: each body of the model has a type of its own."""
+    return OP_TYPE if op_type.startswith(OP_TYPE) else op_type
+
 
 register()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from epu.names import near
 from epu.onnx_cut import reads_of
 from epu.onnx_load import ModelSource, load_model
 
-IR_VERSION = 10  # of overloads
+IR_VERSION = 8  # of model-local functions
 
 log = get_logger("custom_ops")
 
@@ -229,16 +230,16 @@ def _replaced(
     result = onnx.ModelProto()
     result.CopyFrom(whole)
     known = sum(node.domain == DOMAIN and _op_name(node) == op_name for node in graph.nodes)
-    overload = _overload(whole, op_name)
+    op_type = _op_type(whole, op_name)
     last = {graph.maker[match.after]: number for number, match in enumerate(found, known)}
     gone = {k for match in found for k in match.nodes}
     del result.graph.node[:]
     for k, node in enumerate(graph.nodes):
         if k in last:
-            result.graph.node.append(body.call(found[last[k] - known], op_name, overload, last[k], attributes))
+            result.graph.node.append(body.call(found[last[k] - known], op_name, op_type, last[k], attributes))
         elif k not in gone:
             result.graph.node.append(node)
-    result.functions.append(body.function(whole, overload, [OP_NAME, TENSORS, *attributes]))
+    result.functions.append(body.function(whole, op_type, [OP_NAME, TENSORS, *attributes]))
     _tidy(result)
     return result
 
@@ -247,10 +248,11 @@ def _op_name(node: onnx.NodeProto) -> str:
     return next((each.s.decode() for each in node.attribute if each.name == OP_NAME), "")
 
 
-def _overload(model: onnx.ModelProto, op_name: str) -> str:
-    """A name that no other body has."""
-    taken = {each.overload for each in model.functions if (each.domain, each.name) == (DOMAIN, OP_TYPE)}
-    names = (op_name if not k else f"{op_name}_{k}" for k in range(len(taken) + 1))
+def _op_type(model: onnx.ModelProto, op_name: str) -> str:
+    """A type that no other body has: ONNX Runtime tells functions apart by domain and name, not by overload."""
+    taken = {each.name for each in model.functions if each.domain == DOMAIN}
+    stem = re.sub(r"\W", "_", f"{OP_TYPE}_{op_name}")
+    names = (stem if not k else f"{stem}_{k}" for k in range(len(taken) + 1))
     return next(name for name in names if name not in taken)
 
 
@@ -273,27 +275,23 @@ class _Body:
         self.names.update(self.inner)
 
     def call(
-        self, match: _Match, op_name: str, overload: str, number: int, attributes: Mapping[str, Any]
+        self, match: _Match, op_name: str, op_type: str, number: int, attributes: Mapping[str, Any]
     ) -> onnx.NodeProto:
         pairs = [f"{inner}={match.tensors[name]}" for name, inner in self.inner.items()]
-        node = helper.make_node(
-            OP_TYPE,
+        return helper.make_node(
+            op_type,
             match.edges(self.inputs),
             [match.after],
             name=f"CustomOp/{op_name}{number}",
             domain=DOMAIN,
             **{OP_NAME: op_name, TENSORS: pairs, **attributes},
         )
-        node.overload = overload
-        return node
 
-    def function(self, model: onnx.ModelProto, overload: str, attributes: Sequence[str]) -> onnx.FunctionProto:
+    def function(self, model: onnx.ModelProto, op_type: str, attributes: Sequence[str]) -> onnx.FunctionProto:
         opsets = [each for each in model.opset_import if each.domain != DOMAIN]
         inputs = [self.names[name] for name in self.inputs]
         nodes = [*self._constants(), *map(self._node, self.example.nodes)]
-        function = helper.make_function(DOMAIN, OP_TYPE, inputs, ["output"], nodes, opsets, list(attributes))
-        function.overload = overload
-        return function
+        return helper.make_function(DOMAIN, op_type, inputs, ["output"], nodes, opsets, list(attributes))
 
     def _constants(self) -> Iterator[onnx.NodeProto]:
         reads = [name for k in self.example.nodes for name in self.graph.nodes[k].input]
