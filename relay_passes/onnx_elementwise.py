@@ -179,6 +179,7 @@ CONVERTERS: dict[str, Converter] = {
     "GreaterOrEqual": _compare(relay.greater_equal),
     "And": _compare(relay.logical_and),
     "Or": _compare(relay.logical_or),
+    "Xor": _compare(relay.logical_xor),
     "Not": _unary(relay.logical_not),
     "Where": where,
     "Pow": power,

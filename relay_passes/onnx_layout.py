@@ -144,12 +144,18 @@ def dropout(node: OnnxNode) -> Value:
     return identity(node)
 
 
+CODES = ("int8", "uint8", "int32")  # integers that are read as reals of scale 1
+
+
 def cast(node: OnnxNode) -> Value:
     from onnx import helper
 
     value = node.input(0)
     dtype = str(helper.tensor_dtype_to_np_dtype(node.attr("to")))
     node.require_dtype(dtype)
+    if dtype == "float32" and value.dtype in CODES:
+        one, zero = relay.const(np.float32(1)), relay.const(np.int32(0))
+        return node.result(node.emit(relay.qnn.op.dequantize(value.expr, one, zero)), value.shape, dtype)
     expr = relay.copy(value.expr) if dtype == value.dtype else relay.cast(value.expr, dtype)
     return node.result(node.emit(expr), value.shape, dtype)
 

@@ -177,6 +177,12 @@ def _arg_extreme(step: Step) -> Draft | None:
     return Draft(ARG_EXTREMES[inner.op], step, [Use(inner.args[0])], attrs, None, [step, inner])
 
 
+def _cast(step: Step) -> Draft | None:
+    """Between masks and float32."""
+    kinds = {step.dtype, step.args[0].dtype}
+    return _simple("Cast")(step) if kinds == {"bool", "float32"} else None
+
+
 def _layer_norm_attributes(step: Step) -> dict[str, Any]:
     return {"axis": _axis(step, step.attrs.axis), "epsilon": float(step.attrs.epsilon)}
 
@@ -245,7 +251,7 @@ COMPARISONS = {
     "greater": "Greater",
     "greater_equal": "GreaterOrEqual",
 }
-LOGIC = {"logical_and": "And", "logical_or": "Or", "logical_not": "Not", "where": "Where"}
+LOGIC = {"logical_and": "And", "logical_or": "Or", "logical_xor": "Xor", "logical_not": "Not", "where": "Where"}
 REDUCTIONS = {"mean": "ReduceMean", "sum": "ReduceSum"}
 EXTREMES = {"max": "ReduceMax", "min": "ReduceMin"}  # of codes too
 
@@ -271,7 +277,7 @@ ROWS: dict[str, tuple[Row, ...]] = {
     **{f"nn.avg_pool{rank}d": (_float_only("AveragePool", _pool_attributes),) for rank in (1, 2)},
     "nn.global_avg_pool2d": (_float_only("GlobalAveragePool"),),
     **{name: (_first_input("Reshape"),) for name in RESHAPES},
-    "cast": (_arg_extreme,),
+    "cast": (_arg_extreme, _cast),
     "copy": (_simple("Identity"),),
     "transpose": (_simple("Transpose", _perm),),
     "strided_slice": (_simple("Slice", _slice_attributes),),

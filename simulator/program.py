@@ -18,7 +18,7 @@ class Decode:
     """How raw integers stand for reals.
 
     ``"fx"``: ``raw * 2**-frac``. ``"q"``: ``(raw - zero_point) * scale`` (ONNX DequantizeLinear), one entry or one per slice
-    along ``axis``. ``"int"``: the integer itself.
+    along ``axis``. ``"int"``: the integer itself. ``"mask"``: bool, 0 is false.
     """
 
     kind: str = "int"

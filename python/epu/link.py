@@ -195,4 +195,4 @@ def decode_of(tensor: Tensor) -> Decode:
     if isinstance(kind, Quantized):
         return Decode("q", scale=kind.scale, zero_point=kind.zero_point, axis=kind.axis or 0)
     assert isinstance(kind, Integer), f"tensor {tensor.name} has no integer type"
-    return Decode("int")
+    return Decode("mask" if kind.dtype == "bool" else "int")

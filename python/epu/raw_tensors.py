@@ -87,6 +87,8 @@ def decode(buffers: Iterable[Buffer], raw: Mapping[str, NDArray[Any]]) -> Arrays
 
 def decode_one(buffer: Buffer, raw: NDArray[Any]) -> NDArray[Any]:
     """One tensor as ONNX Runtime would hold it."""
+    if buffer.decode.kind == "mask":
+        return decode_raw(buffer.decode, raw)
     if buffer.decode.kind != "fx":
         return raw
     return np.asarray(decode_raw(buffer.decode, raw), np.float32)

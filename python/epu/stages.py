@@ -189,7 +189,7 @@ class Chain:
 
 
 def _exact(buffer: Buffer, raw: NDArray[Any]) -> NDArray[Any]:
-    return np.asarray(decode_raw(buffer.decode, raw)) if buffer.decode.kind == "fx" else raw
+    return np.asarray(decode_raw(buffer.decode, raw)) if buffer.decode.kind in ("fx", "mask") else raw
 
 
 def _raw(place: Buffer | InputSpec, array: NDArray[Any]) -> NDArray[Any]:

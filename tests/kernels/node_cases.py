@@ -322,6 +322,21 @@ def comparison(draw: Draw, op: str) -> Found:
     return Graph("masks", nodes, c.tensors, ["a", "b"], ["y"]), c.inputs
 
 
+def mask_move(draw: Draw) -> Found:
+    """Masks as inputs, moved, read as numbers, and as outputs; numbers as a mask."""
+    c, shape = case(draw), shape_of(draw)
+    c.add("m", shape, Integer("bool"), c.rng.integers(0, 2, shape, np.int32), False)
+    if draw(flag):
+        c.result(shape, size=draw(st.sampled_from((1.0, 5.0))))
+        return c.graph("Cast"), c.inputs
+    turned = shape[::-1]
+    c.tensors["x"] = Tensor("x", turned, Float(), range=(0.0, 1.0), range_source="op")
+    for name in "ty":
+        c.tensors[name] = Tensor(name, turned, Integer("bool"))
+    nodes = [Node("t", "Transpose", ["m"], ["t"]), Node("c", "Cast", ["t"], ["x"]), Node("d", "Cast", ["x"], ["y"])]
+    return Graph("masks", nodes, c.tensors, ["m"], ["y", "t"]), c.inputs
+
+
 def divide_by_vector(draw: Draw) -> Found:
     c, shape = case(draw), shape_of(draw)
     c.real("a", shape, draw(size))
@@ -511,6 +526,7 @@ FAMILIES: dict[str, tuple[Callable[[Draw], Found], ...]] = {
     "Min": (partial(binary, op="Min"),),
     **{op: (partial(element, op=op),) for op in ELEMENT},
     **{op: (partial(comparison, op=op),) for op in (*COMPARISONS, *LOGIC, "Where")},
+    "Cast": (mask_move,),
     "Pow": (power,),
     "Relu": (relu,),
     "Clip": (clip,),

@@ -37,9 +37,21 @@ def lower_logic(node: Node, graph: Graph, rounding: str) -> Lowered:
     def body(v: dict[str, Any]) -> Any:
         if node.op == "Not":
             return v["A"] ^ 1
-        return v["A"] & v["B"] if node.op == "And" else v["A"] | v["B"]
+        return {"And": v["A"] & v["B"], "Or": v["A"] | v["B"], "Xor": v["A"] ^ v["B"]}[node.op]
 
     return _with_constant_masks(node, graph, build(node, graph, node.op, operands, body, {}), operands)
+
+
+def lower_cast(node: Node, graph: Graph, rounding: str) -> Lowered:
+    """A mask as numbers, or numbers as a mask."""
+    from epu.tir_schedules.intrinsics import rshr, sat
+
+    x, y = operand(node, graph, 0), result(node, graph)
+    if is_mask(y):
+        return build(node, graph, "to_mask", {"A": x}, lambda v: (v["A"] != 0).astype("int32"), {})
+    body = lambda v: sat(rshr(v["A"].astype("int64"), v["shift"]), "int32")  # noqa: E731
+    lowered = build(node, graph, "from_mask", {"A": x}, body, {"shift": -frac(y)})
+    return _with_constant_masks(node, graph, lowered, {"A": x})
 
 
 def lower_where(node: Node, graph: Graph, rounding: str) -> Lowered:
@@ -67,5 +79,6 @@ def _with_constant_masks(node: Node, graph: Graph, lowered: Lowered, operands: d
 LOWERINGS = {
     **dict.fromkeys(COMPARISONS, lower_comparison),
     **dict.fromkeys(LOGIC, lower_logic),
+    "Cast": lower_cast,
     "Where": lower_where,
 }

@@ -11,19 +11,16 @@ from epu.lanes import rshr, saturate
 from epu.operators.conv import CONSTANT_WEIGHTS, IMAGE, TAPS, add_bias, conv_bounds, conv_shifts, wide_conv
 from epu.operators.matmul import LONGEST_SUM, wide_product
 from epu.operators.qlinear_conv import conv_accumulator
-from epu.operators.qlinear_matmul import check_per_tensor_a, combined_scale
-from epu.operators.requantise import requantise
-from epu.operators.pooling import same_intervals
+from epu.operators.qlinear_matmul import check_per_tensor_a, combined_scale, product_formats, product_intervals
+from epu.operators.requantise import BIAS, RESULT, finished
 from epu.operators.row import (
     FLOAT_TENSORS,
-    INT8_OUTPUT,
     Array,
     Interval,
     Ints,
     Limit,
     Operator,
     Values,
-    along,
     centred,
     input_tensor,
     int8_inputs,
@@ -32,6 +29,7 @@ from epu.operators.row import (
     quantized,
     required,
     same_format,
+    same_intervals,
     value,
 )
 
@@ -84,11 +82,13 @@ def as_conv(node: Node, graph: Graph, x: Ints, w: Ints) -> tuple[Ints, Ints, Nod
 def int8_reference(node: Node, graph: Graph, values: Values, rounding: str) -> list[Array]:
     groups = int(node.attrs.get("group", 1))
     acc = conv_accumulator(*as_conv(node, graph, centred(node, graph, values, 0), centred(node, graph, values, 1)))
-    if input_tensor(node, graph, 2) is not None:
-        acc = acc + along(value(node, values, 2), 1, acc.ndim)
     scales = np.ravel(combined_scale(node, graph))
     scales = np.tile(scales, groups) if scales.size > 1 else scales
-    return [requantise(node, graph, acc, scales, 1, rounding)]
+    return [finished(node, graph, values, acc, scales, 1, rounding)]
+
+
+def int8_intervals(node: Node, graph: Graph) -> dict[str, Interval]:
+    return product_intervals(node, graph, flipped_taps(node, graph), input_tensor(node, graph, 2))
 
 
 def fixed_reference(node: Node, graph: Graph, values: Values, rounding: str) -> list[Array]:
@@ -159,7 +159,8 @@ ROWS = (
         family="convolution",
         limits=(
             int8_inputs(0, 1),
-            INT8_OUTPUT,
+            RESULT,
+            BIAS,
             IMAGE,
             CONSTANT_WEIGHTS,
             Limit("x has one scale and zero point", check_per_tensor_a),
@@ -167,6 +168,8 @@ ROWS = (
             SMALL_PADS,
         ),
         reference=int8_reference,
+        intervals=int8_intervals,
+        formats=product_formats,
         macs=conv_transpose_macs,
     ),
     Operator(

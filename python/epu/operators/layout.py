@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from epu.graph import Fixed, Graph, Node
+from epu.graph import Fixed, Graph, Integer, Node
 from epu.lanes import rshr, saturate
 from epu.operators.row import (
     FLOAT_TENSORS,
@@ -21,6 +21,7 @@ from epu.operators.row import (
     output_tensor,
     required,
     same_format,
+    same_intervals,
     value,
 )
 
@@ -74,11 +75,9 @@ def rescale_reference(node: Node, graph: Graph, values: Values, rounding: str) -
     return [saturate(rshr(value(node, values, 0), distance), "int32")]
 
 
-def same_intervals(node: Node, graph: Graph) -> dict[str, Interval]:
-    return {node.outputs[0]: interval(required(node, graph, 0))}
-
-
 def concat_intervals(node: Node, graph: Graph) -> dict[str, Interval]:
+    if isinstance(output_tensor(node, graph).type, Integer):
+        return {}
     found = [interval(required(node, graph, i)) for i in range(len(node.inputs))]
     return {node.outputs[0]: (min(low for low, _ in found), max(high for _, high in found))}
 

@@ -1,4 +1,4 @@
-"""Equal, Less, Greater and their kin, And, Or, Not, Where: masks are int32 of 0 and 1 that stay on the EPU."""
+"""Equal, Less, Greater and their kin, And, Or, Not, Where: masks are int32 of 0 and 1."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from epu.operators.row import (
     found_type,
     frac,
     interval,
-    is_constant,
     output_tensor,
     required,
     value,
@@ -35,7 +34,12 @@ COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     "Greater": np.greater,
     "GreaterOrEqual": np.greater_equal,
 }
-LOGIC: dict[str, Callable[..., Any]] = {"And": np.logical_and, "Or": np.logical_or, "Not": np.logical_not}
+LOGIC: dict[str, Callable[..., Any]] = {
+    "And": np.logical_and,
+    "Or": np.logical_or,
+    "Xor": np.logical_xor,
+    "Not": np.logical_not,
+}
 
 
 def alignment(node: Node, graph: Graph) -> tuple[int, int]:
@@ -58,6 +62,24 @@ def where_reference(node: Node, graph: Graph, values: Values, rounding: str) -> 
     out = frac(output_tensor(node, graph))
     a, b = (saturate(rshr(value(node, values, i), frac(required(node, graph, i)) - out), "int32") for i in (1, 2))
     return [np.where(value(node, values, 0) != 0, a, b)]
+
+
+def cast_reference(node: Node, graph: Graph, values: Values, rounding: str) -> list[Array]:
+    """A mask as 0 and 1 in the output's format, or the mask of what is not 0."""
+    raw, out = value(node, values, 0), output_tensor(node, graph)
+    if is_mask(out):
+        return [(raw != 0).astype(np.int32)]
+    return [saturate(rshr((raw != 0).astype(np.int64), -frac(out)), "int32")]
+
+
+def cast_intervals(node: Node, graph: Graph) -> dict[str, Interval]:
+    return {} if is_mask(output_tensor(node, graph)) else {node.outputs[0]: (0.0, 1.0)}
+
+
+def check_cast(node: Node, graph: Graph) -> str | None:
+    kinds = [required(node, graph, 0), output_tensor(node, graph)]
+    fits = is_mask(kinds[0]) != is_mask(kinds[1]) and all(is_mask(each) or is_real(each) for each in kinds)
+    return None if fits else " to ".join(map(found_type, kinds))
 
 
 def where_intervals(node: Node, graph: Graph) -> dict[str, Interval]:
@@ -95,27 +117,25 @@ def check_values(node: Node, graph: Graph) -> str | None:
     return found_type(wrong[0]) if wrong else None
 
 
-def check_inner(node: Node, graph: Graph) -> str | None:
-    """A mask has no raw form that a host could read."""
-    masks = [name for name in (*node.inputs, *node.outputs) if is_mask(graph.tensors[name])]
-    outside = [n for n in masks if (n in graph.inputs and not is_constant(graph.tensors[n])) or n in graph.outputs]
-    return f"'{outside[0]}'" if outside else None
-
-
-INNER = Limit("a mask is made and read on the EPU, or constant", check_inner)
 MASKS = Limit("conditions are masks of type bool", check_masks)
 COMPARE_LIMITS = (
     Limit("operands of a comparison are float", check_operands),
     Limit("their fraction bits differ by at most 31", check_alignment),
-    INNER,
 )
 ROWS = (
     *(Operator(name, "elementwise", COMPARE_LIMITS, compare_reference) for name in COMPARISONS),
-    *(Operator(name, "elementwise", (MASKS, INNER), logic_reference) for name in LOGIC),
+    *(Operator(name, "elementwise", (MASKS,), logic_reference) for name in LOGIC),
+    Operator(
+        name="Cast",
+        family="elementwise",
+        limits=(Limit("a mask becomes float, or a float a mask", check_cast),),
+        reference=cast_reference,
+        intervals=cast_intervals,
+    ),
     Operator(
         name="Where",
         family="elementwise",
-        limits=(MASKS, INNER, Limit("what is chosen is float", check_values), FINER_OUTPUT),
+        limits=(MASKS, Limit("what is chosen is float", check_values), FINER_OUTPUT),
         reference=where_reference,
         intervals=where_intervals,
     ),

@@ -31,6 +31,7 @@ from epu.operators.row import (
     quantized,
     required,
     same_format,
+    same_intervals,
     value,
 )
 from epu.operators.windows import NO_AUTO_PAD, window_counts, windows
@@ -100,10 +101,6 @@ def qlinear_global_average_reference(node: Node, graph: Graph, values: Values, r
     total = centred(node, graph, values, 0).sum(axis=axes, keepdims=True)
     x, y = (np.float32(quantized(each).scale[0]) for each in (source, output_tensor(node, graph)))
     return [requantise(node, graph, total, np.asarray(x / (y * count)), 1, rounding)]
-
-
-def same_intervals(node: Node, graph: Graph) -> dict[str, Interval]:
-    return {node.outputs[0]: interval(required(node, graph, 0))}
 
 
 def padded_intervals(node: Node, graph: Graph) -> dict[str, Interval]:

@@ -26,6 +26,7 @@ from epu.operators.row import (
     output_tensor,
     required,
     same_format,
+    same_intervals,
     value,
 )
 
@@ -65,11 +66,6 @@ def norm_reference(node: Node, graph: Graph, values: Values, rounding: str) -> l
     return [saturate(rshr(mulr(root, v, 32), shift - k), "int32")]
 
 
-def extreme_intervals(node: Node, graph: Graph) -> dict[str, Interval]:
-    tensor = required(node, graph, 0)
-    return {} if isinstance(tensor.type, Integer) else {node.outputs[0]: interval(tensor)}
-
-
 def sum_intervals(node: Node, graph: Graph) -> dict[str, Interval]:
     low, high = interval(required(node, graph, 0))
     count = reduced_count(node, graph)
@@ -94,8 +90,8 @@ ORDERED = Limit("the input is float or quantized", check_no_integers)
 COUNT = Limit("1 to 2**20 elements are folded", check_count)
 LIMITS = (FLOAT_TENSORS, COUNT)
 ROWS = (
-    Operator("ReduceMax", "fold", (ORDERED, COUNT), extreme_reference, extreme_intervals, formats=same_format),
-    Operator("ReduceMin", "fold", (ORDERED, COUNT), extreme_reference, extreme_intervals, formats=same_format),
+    Operator("ReduceMax", "fold", (ORDERED, COUNT), extreme_reference, same_intervals, formats=same_format),
+    Operator("ReduceMin", "fold", (ORDERED, COUNT), extreme_reference, same_intervals, formats=same_format),
     Operator("ReduceSum", "fold", LIMITS, sum_reference, sum_intervals),
     Operator("ReduceL2", "fold", LIMITS, norm_reference, norm_intervals),
 )

@@ -15,15 +15,14 @@ from epu.graph import Graph, Node
 from epu.lanes import rshr, saturate
 from epu.operators.row import (
     Array,
-    Interval,
     Ints,
     Limit,
     Operator,
     Values,
-    interval,
     output_tensor,
     required,
     same_format,
+    same_intervals,
     value,
 )
 
@@ -142,10 +141,6 @@ def blend_reference(node: Node, graph: Graph, values: Values, rounding: str) -> 
     count = len(node.inputs) // 2
     total = sum(value(node, values, k) * value(node, values, count + k) for k in range(count))
     return [saturate(rshr(np.asarray(total), node.attrs["shift"]), str(values[node.inputs[0]].dtype))]
-
-
-def same_intervals(node: Node, graph: Graph) -> dict[str, Interval]:
-    return {node.outputs[0]: interval(required(node, graph, 0))}
 
 
 def check_mode(node: Node, graph: Graph) -> str | None:

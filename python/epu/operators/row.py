@@ -161,6 +161,12 @@ def centred(node: Node, graph: Graph, values: Values, index: int) -> Ints:
     return result
 
 
+def same_intervals(node: Node, graph: Graph) -> dict[str, Interval]:
+    """Outputs with the interval of the first input; nothing for plain integers and masks."""
+    tensor = required(node, graph, 0)
+    return {} if isinstance(tensor.type, Integer) else {node.outputs[0]: interval(tensor)}
+
+
 def same_format(node: Node, graph: Graph) -> dict[str, int]:
     """Outputs with the fraction bits of the first input."""
     kind = required(node, graph, 0).type

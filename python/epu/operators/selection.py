@@ -8,7 +8,7 @@ from math import isfinite
 import numpy as np
 
 from epu.constants import clip_to, fixed_constant, integer_range
-from epu.graph import Fixed, Graph, Node, Quantized
+from epu.graph import Fixed, Graph, Integer, Node, Quantized
 from epu.operators.row import (
     Array,
     Interval,
@@ -21,6 +21,7 @@ from epu.operators.row import (
     output_tensor,
     required,
     same_format,
+    same_intervals,
 )
 
 PAD_MODES = ("constant", "edge", "reflect")
@@ -97,11 +98,9 @@ def space_to_depth_reference(node: Node, graph: Graph, values: Values, rounding:
     return [x.reshape(shape).transpose(order).reshape(output_tensor(node, graph).shape)]
 
 
-def same_intervals(node: Node, graph: Graph) -> dict[str, Interval]:
-    return {node.outputs[0]: interval(required(node, graph, 0))}
-
-
 def pad_intervals(node: Node, graph: Graph) -> dict[str, Interval]:
+    if isinstance(required(node, graph, 0).type, Integer):
+        return {}
     low, high = interval(required(node, graph, 0))
     fill = node.attrs.get("value", 0.0)
     if node.attrs.get("mode", "constant") != "constant" or isinstance(required(node, graph, 0).type, Quantized):

@@ -30,7 +30,9 @@ def assign_ranges(graph: Graph, tranges: Ranges = None) -> Graph:
             tensors[name] = input_range(graph, tensors[name], tranges)
     for node in graph.nodes:
         for name, bound in node_intervals(node, graph).items():
-            if is_open(tensors[name]):
+            if is_open(tensors[name]) and tranges and name in tranges and reads_words(node, graph):
+                tensors[name] = calibrated(tensors[name], tranges)
+            elif is_open(tensors[name]):
                 tensors[name] = output_range(node, tensors[name], bound, tranges)
     return graph
 
@@ -49,6 +51,12 @@ def constant_range(tensor: Tensor) -> Tensor:
 def node_intervals(node: Node, graph: Graph) -> dict[str, Interval]:
     row = OPERATORS.get(node.op)
     return row.intervals(node, graph) if row is not None and row.intervals is not None else {}
+
+
+def reads_words(node: Node, graph: Graph) -> bool:
+    """Whether a node dequantises int32, whose codes leave no bit for a fraction: what was seen decides."""
+    kind = graph.tensors[node.inputs[0]].type if node.op == "DequantizeLinear" else None
+    return isinstance(kind, Quantized) and kind.dtype == "int32"
 
 
 def input_range(graph: Graph, tensor: Tensor, tranges: Ranges) -> Tensor:
