@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +11,21 @@ from numpy.typing import NDArray
 
 from epu.exact_node import ExactNodes, ort_is_further, psnr_against
 from epu.graph import Float, Integer, TensorType
-from epu.metrics import END_TO_END, FLOAT32_ROUNDING, ISOLATED, Row, Tolerance, compare, decoded, is_real, passes
+from epu.metrics import (
+    END_TO_END,
+    Deviation,
+    Row,
+    Tolerance,
+    compare,
+    is_real,
+    measure,
+    passes,
+    row_of,
+    within_float32_rounding,
+)
 from epu.observed import NodeOutput, TensorMap, Tensors
+from epu.reasons import Explainer
+from epu.reasons_names import comment
 
 NOTHING = np.zeros(0, np.float32)
 NOT_OBSERVABLE = "not observable: neither a kernel output nor a tap of the program"
@@ -41,6 +54,7 @@ class Yardstick:
     places: TensorMap
     exact: ExactNodes
     tolerance: Tolerance
+    reasons: Explainer
 
 
 def compare_node(output: NodeOutput, yardstick: Yardstick, iss: Tensors, mode: str) -> Comparison:
@@ -48,44 +62,52 @@ def compare_node(output: NodeOutput, yardstick: Yardstick, iss: Tensors, mode: s
     ort, kind = yardstick.ort[output.tensor], yardstick.places.type_of(output.tensor)
     value = yardstick.places.value_of(output.tensor, iss, ort.shape)
     if value is not None:
-        row, psnr = _arbitrated(output, yardstick, value, kind)
+        row, psnr = _explained(output, yardstick, value, iss, mode)
         return _comparison(row, passes(row, kind, mode, psnr), output, kind, mode, psnr)
     if yardstick.places.is_folded(output.tensor):
         kind = Float() if ort.dtype.kind == "f" else Integer(str(ort.dtype))
-        row = {**compare(ort, ort, kind, yardstick.tolerance), "Comment": FOLDED}
+        row = {**compare(ort, ort, kind, yardstick.tolerance), "Comment": FOLDED, "reasons": {}}
         return _comparison(row, True, output, kind, mode, row["PSNR (dB)"])
-    row = {**compare(NOTHING, NOTHING, kind, yardstick.tolerance), "Comment": NOT_OBSERVABLE}
+    row = {**compare(NOTHING, NOTHING, kind, yardstick.tolerance), "Comment": NOT_OBSERVABLE, "reasons": {}}
     return _comparison(row, None, output, kind, mode, row["PSNR (dB)"])
 
 
 def compare_output(name: str, yardstick: Yardstick, raw: Tensors) -> Row:
-    """A graph output of the free run, named by tensor."""
+    """A graph output of the free run, named by tensor; its node has been explained before."""
     ort, kind = yardstick.ort[name], yardstick.places.type_of(name)
-    row = compare(ort, raw[name].reshape(ort.shape), kind, yardstick.tolerance)
+    value = raw[name].reshape(ort.shape)
+    deviation = measure(ort, value, kind)
+    reasons = yardstick.reasons.explain_free(name, deviation, value)
+    row = _with_reasons(row_of(deviation, ort, value, kind, yardstick.tolerance), reasons)
     return _titled("Output", name, row, passes(row, kind, END_TO_END, row["PSNR (dB)"]), END_TO_END)
 
 
-def explained(comparisons: Iterable[Comparison]) -> Iterable[Comparison]:
-    """Where a kernel is right on ORT's own tensors, its mismatches in the other modes come from upstream."""
-    every = list(comparisons)
-    right = {c.output for c in every if c.mode == ISOLATED and c.row["Comment"] in ("-", FLOAT32_ROUNDING)}
-    for each in every:
-        if each.mode != ISOLATED and each.row["Comment"] == "" and each.output in right:
-            each.row["Comment"] = "upstream"
-        yield each
+def _explained(
+    output: NodeOutput, yardstick: Yardstick, value: NDArray[Any], iss: Tensors, mode: str
+) -> tuple[Row, float]:
+    """The row with its reasons, and the PSNR that judges it."""
+    ort, kind = yardstick.ort[output.tensor], yardstick.places.type_of(output.tensor)
+    deviation = measure(ort, value, kind)
+    reasons = yardstick.reasons.explain(output, deviation, value, kind, mode, iss)
+    row = _with_reasons(row_of(deviation, ort, value, kind, yardstick.tolerance), reasons)
+    return row, _judging_psnr(output, yardstick, deviation, kind, row["PSNR (dB)"])
 
 
-def _arbitrated(output: NodeOutput, yardstick: Yardstick, value: NDArray[Any], kind: TensorType) -> tuple[Row, float]:
-    """The row and the PSNR that judges it: on an unexplained difference of reals float64 says who is right."""
-    ort = yardstick.ort[output.tensor]
-    row = compare(ort, value, kind, yardstick.tolerance)
-    if not is_real(kind) or row["Comment"] != "":
-        return row, row["PSNR (dB)"]
+def _with_reasons(row: Row, reasons: Mapping[str, int]) -> Row:
+    return {**row, "Comment": comment(reasons), "reasons": dict(reasons)}
+
+
+def _judging_psnr(
+    output: NodeOutput, yardstick: Yardstick, deviation: Deviation, kind: TensorType, psnr: float
+) -> float:
+    """Of reals, that against float64 where ORT is further from it; the row's own otherwise."""
+    wrong = deviation.steps != 0
+    if not is_real(kind) or np.all(within_float32_rounding(deviation)[wrong]):
+        return psnr
     exact = yardstick.exact.value(output.tensor)
-    real = decoded(value, kind)
-    if exact is None or not ort_is_further(ort, real, exact):
-        return row, row["PSNR (dB)"]
-    return {**row, "Comment": FLOAT32_ROUNDING}, psnr_against(exact, real)
+    if exact is None or not ort_is_further(yardstick.ort[output.tensor], deviation.iss, exact):
+        return psnr
+    return psnr_against(exact, deviation.iss)
 
 
 def _comparison(

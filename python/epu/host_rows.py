@@ -20,7 +20,7 @@ def compare_host(
 ) -> Comparison:
     """The row of one host node output: equal on ORT's tensors, in the other modes off by what reaches it."""
     kind = host_type(ort)
-    row = {**compare(ort, value, kind, tolerance), "Comment": RAN_ON_HOST}
+    row = {**compare(ort, value, kind, tolerance), "Comment": RAN_ON_HOST, "reasons": {}}
     state = "PASS" if passes_on_host(row, kind, mode) else "FAIL"
     titled = {"S": state, "Type": HOST, "Name": output.label, **row, "mode": mode}
     return Comparison(titled, output, kind, mode, row["PSNR (dB)"])
@@ -29,7 +29,7 @@ def compare_host(
 def compare_host_output(name: str, ort: NDArray[Any], value: NDArray[Any], tolerance: Tolerance) -> Row:
     """The row of an output of the model that the host makes."""
     kind = host_type(ort)
-    row = {**compare(ort, value, kind, tolerance), "Comment": RAN_ON_HOST}
+    row = {**compare(ort, value, kind, tolerance), "Comment": RAN_ON_HOST, "reasons": {}}
     state = "PASS" if passes_on_host(row, kind, END_TO_END) else "FAIL"
     return {"S": state, "Type": "Output", "Name": name, **row, "mode": END_TO_END}
 

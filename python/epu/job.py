@@ -134,7 +134,8 @@ class ChimeraJob:
         from epu.validate import gather
         from epu.validation_result import ValidationResult
 
-        evidence = gather(self.chain, self._inputs(inputs), Tolerance(rtol, atol), progress, self.module_name)
+        tolerance, arrays = Tolerance(rtol, atol), self._inputs(inputs)
+        evidence = gather(self.chain, arrays, tolerance, progress, self.module_name, self.rounding)
         evidence = replace(evidence, placement=self.placement.to_list())
         self.run_result = evidence.run
         self.validation = ValidationResult(Path(self.onnx_file).name, str(self.hw_config), self.rounding, evidence)

@@ -8,8 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from epu.colour import red
 from epu.hw_config import HWConfig
 from epu.metrics import Row
+from epu.reasons_names import unexplained
 from epu.simulator.machine import KIB, MIB, Machine
 
 CYCLE_CLASSES = ("compute", "mac", "data_array", "data_ocm", "data_external")
@@ -140,6 +142,7 @@ def _block(row: Row) -> str:
     ]
     comment = [("Comment", row["Comment"])] if row["Comment"] not in ("", "-") else []
     head = f"{row['Name']} ({row['S']}, {row['Type']}, {row['dtype']})"
+    head = red(head) if unexplained(row.get("reasons", {})) else head
     return "\n".join([head, *(f"    {label:<20}{value}" for label, value in [*lines, *comment])])
 
 

@@ -16,13 +16,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from epu.comparison import Comparison, Yardstick, compare_node, compare_output, explained
+from epu.comparison import Comparison, Yardstick, compare_node, compare_output
 from epu.exact_node import ExactNodes
 from epu.graph import Float
 from epu.host_rows import compare_host, compare_host_output
 from epu.metrics import DEFAULT_TOLERANCE, END_TO_END, ISOLATED, MODES, SEGMENT, Row, Tolerance, compare
 from epu.observed import NodeOutput, TensorMap, Tensors, encode_ort, input_lsb, node_outputs, with_viewed
+from epu.operators.row import EXACT
 from epu.ort_reference import OrtReference, plain_session, seconds_of_one_run
+from epu.reasons import Explainer
 from epu.simulator.program import Buffer, KernelSpan, Program
 from epu.simulator.simulation import RunResult
 from epu.simulator.taps import TapRecorder
@@ -100,6 +102,7 @@ def gather(
     tolerance: Tolerance = DEFAULT_TOLERANCE,
     progress: Progress | None = None,
     name: str = "model",
+    rounding: str = EXACT,
 ) -> Evidence:
     """Run ORT once, ISS and golden in the three modes, and compare every node output.
 
@@ -109,7 +112,7 @@ def gather(
     inputs = reference.typed(inputs)
     raw = chain.raw_inputs(inputs)
     ort = reference.run(inputs)
-    judge = Judge.of(chain, ort, tolerance)
+    judge = Judge.of(chain, ort, tolerance, rounding)
     comparisons: list[Comparison] = []
     differing: dict[str, None] = {}
     for mode in MODES:
@@ -118,7 +121,7 @@ def gather(
         differing.update(dict.fromkeys(name for each in seen for name in each.golden_differs))
     run, seconds = timed_runs(chain, inputs)
     return Evidence(
-        comparisons=tuple(explained(comparisons)),
+        comparisons=tuple(comparisons),
         output_rows=tuple(judge.output_row(value.name, run.outputs) for value in chain.model.graph.output),
         floor=one_lsb_floor(chain, reference, inputs, ort),
         golden_differs=tuple(differing),
@@ -141,12 +144,15 @@ class Judge:
     owners: dict[str, int]
 
     @classmethod
-    def of(cls, chain: Chain, ort: Tensors, tolerance: Tolerance) -> Judge:
+    def of(cls, chain: Chain, ort: Tensors, tolerance: Tolerance, rounding: str = EXACT) -> Judge:
         exact = ExactNodes(chain.model, ort)
         places = {stage.index: TensorMap(stage.model, stage.compiled) for stage in chain.epu}
-        yardsticks = {
-            index: Yardstick(floored(ort, place), place, exact, tolerance) for index, place in places.items()
-        }
+        yardsticks = {}
+        for stage in chain.epu:
+            place = places[stage.index]
+            seen = floored(ort, place)
+            reasons = Explainer(stage.compiled, place, exact, seen, rounding)
+            yardsticks[stage.index] = Yardstick(seen, place, exact, tolerance, reasons)
         # a node that depends on no input may be in several stages: any of them shows it
         owners = {name: stage.index for stage in chain.stages for n in stage.model.graph.node for name in n.output}
         return cls(chain, ort, tolerance, yardsticks, owners)

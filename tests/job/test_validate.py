@@ -23,7 +23,9 @@ X = np.array([[0.0, 0.26, -0.76, 1.3, 2.0, -3.0, 63.0, 500.0]], np.float32)
 
 
 def result_of(module: TinyModule, x: NDArray[Any] = X, rounding: str = "exact") -> ValidationResult:
-    return ValidationResult("tiny.onnx", "QC-N", rounding, gather(Chain.of(tiny_model(), module), {"x": x}))
+    return ValidationResult(
+        "tiny.onnx", "QC-N", rounding, gather(Chain.of(tiny_model(), module), {"x": x}, rounding=rounding)
+    )
 
 
 def off_by(amount: int) -> TinyModule:
@@ -55,6 +57,11 @@ def test_summary_of_a_right_program() -> None:
         "skipped": 0,
         "int8_elements": 8,
         "isolated_int8_mismatches": 0,
+        "isolated_counted": 0,
+        "isolated_mismatches": 0,
+        "isolated_reasons": {},
+        "isolated_unexplained": 0,
+        "isolated_explained_percent": 100.0,
         "isolated_max_lsb": 0.0,
         "segment_int8_mismatches": 0,
         "segment_min_psnr_db": float("inf"),
@@ -75,9 +82,11 @@ def test_isolated_shows_only_the_kernel_that_is_wrong() -> None:
     result = result_of(off_by(1))
     by_mode = {mode: {row["Name"]: row for row in result if row["mode"] == mode} for mode in MODES}
     assert by_mode["isolated"]["quantize:0"]["Bitwise Mismatches"] == 7  # the saturated 500.0 is right anyway
+    assert by_mode["isolated"]["quantize:0"]["reasons"] == {"unexplained": 7}
     assert by_mode["isolated"]["relu:0"]["Bitwise Mismatches"] == 0
     assert by_mode["end_to_end"]["relu:0"]["Bitwise Mismatches"] > 0
-    assert by_mode["end_to_end"]["relu:0"]["Comment"] == "upstream"
+    assert by_mode["end_to_end"]["quantize:0"]["reasons"] == {"unexplained": 7}
+    assert list(by_mode["end_to_end"]["relu:0"]["reasons"]) == ["upstream"]
     assert by_mode["segment"]["relu:0"]["Bitwise Mismatches"] == 0
     assert result.first_divergence == "quantize:0"
 
