@@ -206,8 +206,10 @@ def table_row(case: Case, rounding: str, results: list[dict[str, Any]]) -> dict[
     """One line of the table: sums, and the worst over the inputs."""
     summaries = [each["summary"] for each in results]
     seconds = [each["seconds"] for each in summaries]
-    wrong = sum(each["isolated_int8_mismatches"] for each in summaries)
-    elements = sum(each["int8_elements"] for each in summaries)
+    wrong, counted, elements, unexplained = (
+        sum(each[key] for each in summaries)
+        for key in ("isolated_int8_mismatches", "isolated_counted", "int8_elements", "isolated_unexplained")
+    )
     return {
         "model": case.model.name,
         "form": case.form,
@@ -217,6 +219,8 @@ def table_row(case: Case, rounding: str, results: list[dict[str, Any]]) -> dict[
         "skipped": str(sum(each["skipped"] for each in summaries)),
         "host": str(len(results[0]["host_nodes"])),
         "int8 wrong": f"{wrong} of {elements / 1e6:.1f} M",
+        "count": str(counted),
+        "unexplained": str(unexplained),
         "LSB": f"{max(each['isolated_max_lsb'] for each in summaries):g}",
         "segment dB": f"{min(float(each['segment_min_psnr_db']) for each in summaries):.1f}",
         "ISS = golden": "yes" if all(each["iss_equals_golden"] for each in summaries) else "NO",
