@@ -19,6 +19,7 @@ COMMANDS = {
     "ops": "List the operators that run on the EPU.",
     "disasm": "Print the instructions of a program.",
     "demo": "Build, quantise, compile, run and validate a DETR encoder.",
+    "sweep": "Compile and simulate a model for many machines.",
     "doctor": "Check the installation.",
 }
 DEBUG_VARIABLE = "EPU_DEBUG"
