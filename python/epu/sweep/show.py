@@ -40,6 +40,7 @@ def _line(row: Row, options: Sequence[str]) -> list[object]:
 def pareto_figure(rows: Sequence[Row], options: Sequence[str]) -> Figure:
     """Latency against energy, both logarithmic; the size of a mark is the OCM, Pareto-optimal points are filled and named."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import StrMethodFormatter
 
     figure = Figure(figsize=(8, 5), layout="constrained")
     axes = figure.add_subplot(xscale="log", yscale="log", xlabel="latency (ms)", ylabel="dynamic energy (µJ)")
@@ -51,6 +52,10 @@ def pareto_figure(rows: Sequence[Row], options: Sequence[str]) -> Figure:
         if row["pareto"]:
             label = " ".join(str(row[name]) for name in options)
             axes.annotate(label, (row["latency_ms"], row["energy_uj"]), (6, 4), textcoords="offset points", fontsize=8)
+    axes.margins(0.2)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(StrMethodFormatter("{x:g}"))
+        axis.set_minor_formatter(StrMethodFormatter("{x:g}"))
     axes.grid(visible=True, which="both", alpha=0.25)
     if products:
         axes.legend(title="mark size: OCM")
