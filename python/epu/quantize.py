@@ -14,6 +14,7 @@ from epu.errors import UserError
 from epu.log import get_logger
 from epu.onnx_load import ModelSource, load_model, save_model
 from epu.onnx_shapes import Shapes, graph_inputs, opset_of, shape_of, value_types
+from epu.quantization.accuracy import Accuracy, Target, reach
 from epu.quantization.exclusions import nodes_to_exclude
 from epu.quantization.masks import mask_nodes
 from epu.quantization.observe import observe_ranges
@@ -30,11 +31,15 @@ MEGABYTE = 1 << 20
 
 @dataclass(frozen=True)
 class QuantizeResult:
-    """The files ``quadric_quantize`` wrote: int8 model, its .tranges, and the optimised float model it came from."""
+    """The files ``quadric_quantize`` wrote: int8 model, its .tranges, and the optimised float model it came from.
+
+    ``accuracy`` says how an accuracy target was reached, where one was given.
+    """
 
     qmodel_path: str
     tranges_path: str
     float_path: str
+    accuracy: Accuracy | None = None
 
 
 def quadric_quantize(
@@ -49,6 +54,8 @@ def quadric_quantize(
     per_channel: bool = False,
     exclude: Sequence[str] = (),
     seed: int = 0,
+    accuracy: Target | None = None,
+    evaluation_data: CalibrationData | None = None,
 ) -> QuantizeResult:
     """Quantise a float ONNX model to symmetric int8 and write it with the ranges of its float tensors.
 
@@ -56,7 +63,8 @@ def quadric_quantize(
     or the path of an .npz file with one array [samples, *input shape] per input; all samples are used, one at a time.
     Without it ``synthetic_input=True`` draws ``num_images`` random samples from ``seed``. ``shapes`` fixes dynamic
     inputs. ``format`` is "qoperator" or "qdq". Softmax, Sigmoid, QuadricCustomOp and layer normalisation stay float,
-    and so do the node names and op types in ``exclude``.
+    and so do the node names and op types in ``exclude``. ``accuracy`` is a target against the float model: the fewest nodes that
+    reach it on ``evaluation_data`` (the calibration samples where None) stay float too, and run in fixed point.
 
     Writes, each whole or not at all, ``<stem>_float32_opt.onnx``, ``<stem>_opt_sym_int8_q.onnx`` and that name plus
     ``.tranges``. Raises UserError for a model, a calibration sample or an argument that does not fit.
@@ -67,6 +75,10 @@ def quadric_quantize(
     with _samples(loaded, calibration_data, synthetic_input, num_images, seed) as samples:
         optimized = _optimize(loaded, per_channel)
         excluded = nodes_to_exclude(optimized, exclude, original=loaded)
+        reached = None
+        if accuracy is not None:
+            reached = _reach(accuracy, optimized, samples, evaluation_data, excluded, format, per_channel)
+            excluded = excluded + reached.left_float
         quantized = _quantize(optimized, samples, excluded, format, per_channel)
         log.info("Model still has FLOAT types. Creating ranges for floating point tensors using calibration data")
         ranges = observe_ranges(quantized, samples)
@@ -75,6 +87,7 @@ def quadric_quantize(
         qmodel_path=f"{stem}_opt_sym_int8_q.onnx",
         tranges_path=f"{stem}_opt_sym_int8_q.onnx.tranges",
         float_path=f"{stem}_float32_opt.onnx",
+        accuracy=reached,
     )
     _save(optimized, result.float_path, "full precision", "optimized")
     _save(quantized, result.qmodel_path, "quantized", "quantized")
@@ -92,6 +105,27 @@ def _optimize(model: onnx.ModelProto, per_channel: bool) -> onnx.ModelProto:
     shapes = [list(shape_of(value) or ()) for value in outputs]
     log.info("Output shapes: %s. Output names: %s", shapes, [value.name for value in outputs])
     return optimized
+
+
+def _reach(
+    target: Target,
+    model: onnx.ModelProto,
+    samples: CheckedSamples,
+    evaluation_data: CalibrationData | None,
+    excluded: list[str],
+    format: str,
+    per_channel: bool,
+) -> Accuracy:
+    observed = observe_ranges(model, samples)
+    always = excluded + mask_nodes(model, observed, excluded)
+
+    def quantise(left_float: Sequence[str]) -> onnx.ModelProto:
+        return quantize(model, observed, [*always, *left_float], format=format, per_channel=per_channel)
+
+    if evaluation_data is None:
+        return reach(target, model, samples, quantise)
+    with closing(CheckedSamples(model, evaluation_data)) as evaluation:
+        return reach(target, model, evaluation, quantise)
 
 
 def _quantize(

@@ -6,13 +6,16 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from epu.colour import red
 from epu.hw_config import HWConfig
 from epu.metrics import Row
 from epu.reasons_names import unexplained
 from epu.simulator.machine import KIB, MIB, Machine
+
+if TYPE_CHECKING:
+    from epu.quantization.accuracy import Accuracy
 
 CYCLE_CLASSES = ("compute", "mac", "data_array", "data_ocm", "data_external")
 CYCLE_FIELDS = ("total", *CYCLE_CLASSES, "overlap")
@@ -117,6 +120,19 @@ def performance_report(performance: Performance) -> str:
 def totals(cycles: Mapping[str, int], seconds: float) -> str:
     """Cycles and executions per second, one line each."""
     return f"[EPU] : TotalCycles: {cycles['total']:,}\n[EPU] : Executions/second: {_per_second(seconds)}"
+
+
+def accuracy_table(accuracy: Accuracy) -> str:
+    """Nodes by the harm that they alone do, and the scores."""
+    rows = [
+        (each.node, each.op, f"{each.harm:.6f}", "fixed point" if each.left_float else "int8")
+        for each in accuracy.nodes
+    ]
+    scores = (
+        f"{accuracy.metric}: float {accuracy.float_score:.6f}, all int8 {accuracy.int8_score:.6f}, "
+        f"chosen {accuracy.score:.6f}, goal {accuracy.goal:.6f}; {len(accuracy.left_float)} nodes left in fixed point"
+    )
+    return "\n".join([*([grid(rows, ("Node", "Op", "Harm", "Runs in"))] if rows else []), scores])
 
 
 def validation_blocks(title: str, rows: Iterable[Row]) -> str:

@@ -20,6 +20,14 @@ from epu.errors import UserError
 @click.option("--format", "layout", type=click.Choice(["qoperator", "qdq"]), default="qoperator", show_default=True)
 @click.option("--per-channel", is_flag=True, help="One weight scale per output channel.")
 @click.option("--exclude", multiple=True, metavar="NODE_OR_OP", help="Keep a node or an op type float; repeatable.")
+@click.option(
+    "--accuracy-drop", type=float, metavar="D", help="Leave the fewest nodes float that keep the metric within D."
+)
+@click.option("--metric", default="cosine", show_default=True, help="cosine, rmse or top1, against the float model.")
+@click.option("--eval", "evaluation", type=PATH, help="Samples for --accuracy-drop.  [default: those of --calib]")
+@click.option(
+    "--labels", type=PATH, help="One class per sample (.npy): top1 counts these instead of the float model's."
+)
 def command(
     model: Path,
     output: Path,
@@ -29,6 +37,10 @@ def command(
     layout: str,
     per_channel: bool,
     exclude: tuple[str, ...],
+    accuracy_drop: float | None,
+    metric: str,
+    evaluation: Path | None,
+    labels: Path | None,
 ) -> None:
     """Quantise the float model MODEL to symmetric int8.
 
@@ -37,8 +49,12 @@ def command(
     if (calib is None) == (synthetic is None):
         found = "neither" if calib is None else "both"
         raise UserError(f"epu quantize needs one of --calib FILE.npz and --synthetic N, found {found}.")
+    if accuracy_drop is None and (evaluation or labels):
+        raise UserError("--eval and --labels must come with --accuracy-drop, found none. Add --accuracy-drop 0.01.")
     fixed = parse_shapes(shapes)
+    from epu.quantization.accuracy import Target
     from epu.quantize import quadric_quantize
+    from epu.reports import accuracy_table
 
     with busy(f"Quantising {model.name}"):
         result = quadric_quantize(
@@ -51,6 +67,26 @@ def command(
             format=layout,
             per_channel=per_channel,
             exclude=exclude,
+            accuracy=None if accuracy_drop is None else Target(accuracy_drop, metric, _labels(labels)),
+            evaluation_data=evaluation,
         )
+    if result.accuracy is not None:
+        click.echo(accuracy_table(result.accuracy))
     click.echo(f"Quantized model: {result.qmodel_path}")
     click.echo(f"Tensor ranges: {result.tranges_path}")
+
+
+def _labels(path: Path | None) -> list[int] | None:
+    import numpy as np
+
+    if path is None:
+        return None
+    try:
+        found = np.load(path, allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"--labels '{path}' must be a .npy file of integers ({error}). Write it with numpy.save."
+        ) from None
+    if not isinstance(found, np.ndarray) or found.ndim != 1 or found.dtype.kind not in "iu":
+        raise UserError(f"--labels '{path}' must hold one integer per sample, found other content. Write a 1-D array.")
+    return [int(each) for each in found]
