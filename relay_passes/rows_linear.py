@@ -126,12 +126,13 @@ def _matmul(found: Linear, right: Right) -> Draft:
     a = _strip(found.core.args[0], found.core, members)
     b = _strip(right.operand, found.core, members)
     data = None if right.data is None else _stacked(found, right.data)
+    left = _stacked(found, a.data) if isinstance(a, Const) else None
     if not found.is_quantized:
-        return Draft("MatMul", found.root, [Use(a), Use(b, data=data)], members=members)
+        return Draft("MatMul", found.root, [Use(a, data=left), Use(b, data=data)], members=members)
     rank = len(b.shape if data is None else data.shape)
     a_type, b_type = operand_types(found, rank - 1)
     check_product_scale(found, a_type, b_type)
-    return Draft("QLinearMatMul", found.root, [Use(a, a_type), Use(b, b_type, data)], {}, out_type(found), members)
+    return Draft("QLinearMatMul", found.root, [Use(a, a_type, left), Use(b, b_type, data)], {}, out_type(found), members)
 
 
 def _gemm(found: Linear, right: Right) -> Draft:

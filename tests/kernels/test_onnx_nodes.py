@@ -1,0 +1,202 @@
+"""One ONNX node from import to simulator: equal to golden and reference bit for bit, and to ONNX Runtime within float32."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from numpy.typing import NDArray
+from one_node import assert_same, run
+from onnx import helper
+
+from epu.compiler import compile_graph
+from epu.front_end import import_model, to_typed_graph
+from epu.quantization.observe import observe_ranges
+from epu.raw_tensors import decode, encode
+from epu.reference import run_reference
+from epu.simulator import Machine
+
+Array = NDArray[Any]
+LEAST_DB = 120.0
+OPSET, IR_VERSION = 17, 8
+RNG = np.random.default_rng(7)
+
+
+def real(*shape: int) -> Array:
+    return RNG.normal(size=shape).astype(np.float32)
+
+
+def mask(*shape: int) -> Array:
+    return RNG.integers(0, 2, shape).astype(bool)
+
+
+def codes(dtype: str, *shape: int) -> Array:
+    return RNG.integers(-100 if dtype != "uint8" else 0, 100, shape).astype(dtype)
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model of one node and the arrays that it is fed."""
+
+    proto: onnx.ModelProto
+    feeds: dict[str, Array]
+    answers: list[Array]
+
+
+def session(proto: onnx.ModelProto) -> onnxruntime.InferenceSession:
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+
+def model_of(op: str, arrays: Sequence[Array], constants: Sequence[int], opset: int, attrs: dict[str, Any]) -> Model:
+    names = [f"x{index}" for index in range(len(arrays))]
+    data = [index for index in range(len(arrays)) if index not in constants]
+    inputs = [
+        helper.make_tensor_value_info(names[k], helper.np_dtype_to_tensor_dtype(arrays[k].dtype), arrays[k].shape)
+        for k in data
+    ]
+    kept = [onnx.numpy_helper.from_array(arrays[k], names[k]) for k in constants]
+    node = helper.make_node(op, names, ["y"], name="node", **attrs)
+    graph = helper.make_graph([node], "one", inputs, [helper.make_empty_tensor_value_info("y")], kept)
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=IR_VERSION)
+    feeds = {names[k]: arrays[k] for k in data}
+    answers = session(proto).run(None, feeds)
+    kind = helper.np_dtype_to_tensor_dtype(answers[0].dtype)
+    proto.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", kind, answers[0].shape))
+    return Model(proto, feeds, answers)
+
+
+def check(op: str, arrays: Sequence[Array], constants: Sequence[int] = (), opset: int = OPSET, **attrs: Any) -> None:
+    model = model_of(op, arrays, constants, opset, attrs)
+    ranges = observe_ranges(model.proto, iter([model.feeds]))
+    module = compile_graph(to_typed_graph(import_model(model.proto), ranges, "one"), Machine.for_product("QC-N"))
+    raw = encode(module.program.inputs, model.feeds)
+    found, golden, reference = run(module, raw), module.golden(raw), run_reference(module.graph, raw)
+    for name in sorted(set(golden) & set(found.observed)):
+        assert_same(f"golden {name}", golden[name], reference[name])
+        assert_same(f"simulator {name}", found.observed[name], golden[name])
+    (answer,) = model.answers
+    value = decode(module.program.outputs, found.result.outputs)["y"]
+    assert (value.shape, value.dtype) == (answer.shape, answer.dtype)
+    assert decibels(value, answer) >= LEAST_DB
+
+
+def decibels(found: Array, expected: Array) -> float:
+    """PSNR in dB; infinite without an error."""
+    error = float(np.sqrt(np.mean(np.square(found.astype(np.float64) - expected.astype(np.float64)))))
+    return float("inf") if error == 0 else 20 * float(np.log10(np.abs(expected).max() / error))
+
+
+CONV = [
+    {},
+    {"group": 2},
+    {"auto_pad": "SAME_UPPER", "strides": [2, 2]},
+    {"auto_pad": "SAME_LOWER", "strides": [2, 2]},
+    {"auto_pad": "VALID"},
+    {"pads": [1, 2, 0, 1], "dilations": [2, 1]},
+]
+
+
+@pytest.mark.parametrize("attrs", CONV, ids=str)
+def test_conv(attrs: dict[str, Any]) -> None:
+    check("Conv", [real(1, 4, 8, 9), real(6, 4 // attrs.get("group", 1), 3, 2), real(6)], (1, 2), **attrs)
+
+
+@pytest.mark.parametrize("attrs", [{}, {"pads": [1, 0], "strides": [2]}, {"auto_pad": "SAME_UPPER"}], ids=str)
+def test_conv_over_one_dimension(attrs: dict[str, Any]) -> None:
+    check("Conv", [real(2, 4, 11), real(4, 1, 3)], (1,), group=4, **attrs)
+
+
+TRANSPOSED = [
+    {"strides": [2, 2], "auto_pad": "SAME_UPPER"},
+    {"strides": [2, 2], "auto_pad": "SAME_LOWER"},
+    {"auto_pad": "VALID"},
+    {"strides": [3, 2], "output_shape": [10, 8]},
+    {"strides": [3, 2], "output_shape": [8, 6]},
+    {"strides": [3, 2], "output_shape": [10, 8], "output_padding": [1, 1]},
+    {"strides": [2, 2], "pads": [1, 0, 1, 1], "output_padding": [1, 0], "dilations": [2, 1]},
+    {"strides": [3, 3]},
+    {"group": 2},
+]
+
+
+@pytest.mark.parametrize("attrs", TRANSPOSED, ids=str)
+def test_conv_transpose(attrs: dict[str, Any]) -> None:
+    check("ConvTranspose", [real(1, 4, 3, 3), real(4, 2, 3, 3), real(2 * attrs.get("group", 1))], (1, 2), **attrs)
+
+
+def test_conv_transpose_over_one_dimension() -> None:
+    check("ConvTranspose", [real(1, 4, 7), real(4, 2, 3), real(2)], (1, 2), strides=[2], pads=[1, 0])
+
+
+BIASES: dict[str, tuple[Array, tuple[int, ...]]] = {
+    "columns": (real(4), (1, 2)),
+    "rows": (real(5, 1), (1, 2)),
+    "matrix": (real(5, 4), (1, 2)),
+    "one": (np.array(2.0, np.float32), (1, 2)),
+    "variable": (real(5, 4), (1,)),
+    "variable columns": (real(4), ()),
+}
+
+
+@pytest.mark.parametrize("turned", [{"transB": 1}, {"transA": 1, "alpha": 0.5, "beta": 0.3}], ids=str)
+@pytest.mark.parametrize("bias", BIASES)
+def test_gemm(bias: str, turned: dict[str, Any]) -> None:
+    c, constants = BIASES[bias]
+    check(
+        "Gemm", [real(6, 5), real(6, 4), c] if "transA" in turned else [real(5, 6), real(4, 6), c], constants, **turned
+    )
+
+
+STACKS = (((2, 1, 3, 4), (5, 4, 5)), ((2, 2, 2, 3, 4), (2, 1, 2, 4, 3)), ((4,), (2, 4, 5)), ((2, 3, 4), (4,)))
+
+
+@pytest.mark.parametrize("constant", [(), (0,), (1,)], ids=str)
+@pytest.mark.parametrize("shapes", STACKS, ids=str)
+def test_matmul(shapes: tuple[tuple[int, ...], tuple[int, ...]], constant: tuple[int, ...]) -> None:
+    check("MatMul", [real(*shape) for shape in shapes], constant)
+
+
+@pytest.mark.parametrize("attrs", [{}, {"axis": 1, "keepdims": 0}, {"axis": -1, "select_last_index": 1}], ids=str)
+@pytest.mark.parametrize("op", ["ArgMax", "ArgMin"])
+def test_places_of_extremes(op: str, attrs: dict[str, Any]) -> None:
+    check(op, [np.round(real(3, 5, 7))], **attrs)
+
+
+@pytest.mark.parametrize("op", ["Equal", "Less", "GreaterOrEqual"])
+def test_a_comparison_is_an_output(op: str) -> None:
+    check(op, [np.round(real(3, 5)), np.round(real(5))])
+
+
+@pytest.mark.parametrize("op", ["And", "Or", "Xor"])
+def test_masks_are_inputs_and_outputs(op: str) -> None:
+    check(op, [mask(3, 5), mask(5)])
+
+
+def test_a_mask_that_is_an_input_chooses() -> None:
+    check("Where", [mask(3, 5), real(3, 5), real(5)])
+
+
+@pytest.mark.parametrize("op", ["Not", "Transpose", "Identity"])
+def test_one_mask(op: str) -> None:
+    check(op, [mask(3, 5)])
+
+
+CASTS = {
+    "mask": (mask(3, 5), "FLOAT"),
+    "to mask": (np.round(real(3, 5)), "BOOL"),
+    "float": (real(3, 5), "FLOAT"),
+    **{dtype: (codes(dtype, 3, 5), "FLOAT") for dtype in ("int8", "uint8", "int32")},
+}
+
+
+@pytest.mark.parametrize("name", CASTS)
+def test_cast(name: str) -> None:
+    array, to = CASTS[name]
+    check("Cast", [array], to=getattr(onnx.TensorProto, to))
