@@ -49,7 +49,7 @@ setup(
     python_requires=">=3.10",
     packages=list(packages()),
     package_dir=packages(),
-    package_data={"": ["py.typed", "*.j2", "*.json", "*.npz"], "epu.models": ["data/*"]},
+    package_data={"": ["py.typed", "*.j2", "*.json", "*.npz"], "epu": ["templates/*"], "epu.models": ["data/*"]},
     cmdclass={"build_py": BuildWithStartupLine},
     include_package_data=False,
     install_requires=requirements("requirements.in"),

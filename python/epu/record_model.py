@@ -11,6 +11,8 @@ import numpy as np
 from epu.graph import Fixed, Float, Graph, Integer, Quantized, Tensor
 from epu.lowering.lowered import dtype_of
 from epu.metrics import dtype_name, is_code
+from epu.observed import program_buffers
+from epu.simulator.fixed_point import NUMPY_DTYPE
 from epu.simulator.program import Program
 from epu.tensor_facts import TensorFacts
 
@@ -68,21 +70,24 @@ def node_depths(model: ModelProto) -> list[int]:
     return [depths[index] for index in range(len(sources))]
 
 
-def tensor_records(stage: int, graph: Graph, seen: Mapping[str, TensorFacts]) -> Iterator[Json]:
+def tensor_records(stage: int, graph: Graph, program: Program, seen: Mapping[str, TensorFacts]) -> Iterator[Json]:
     """One per tensor of a stage that a kernel can compute or the stage reads."""
+    words = {tap.tensor: tap.operand.dtype for tap in program.debug.taps}
+    words |= {buffer.name: buffer.dtype for buffer in program_buffers(program)}
     for tensor in graph.tensors.values():
         if tensor.data is None and not isinstance(tensor.type, Float):
-            yield _tensor(stage, tensor, seen.get(tensor.name))
+            word = NUMPY_DTYPE[words[tensor.name]] if tensor.name in words else np.dtype(dtype_of(tensor))
+            yield _tensor(stage, tensor, word, seen.get(tensor.name))
 
 
-def _tensor(stage: int, tensor: Tensor, facts: TensorFacts | None) -> Json:
-    limits = _reals(tensor, *_word(tensor))
+def _tensor(stage: int, tensor: Tensor, word: np.dtype[Any], facts: TensorFacts | None) -> Json:
+    limits = _reals(tensor, int(np.iinfo(word).min), int(np.iinfo(word).max))
     values = _reals(tensor, facts.low, facts.high) if facts else None
     use = _use(values or tensor.range, limits) if limits else None
     return {
         "name": tensor.name,
         "stage": stage,
-        "type": dtype_name(tensor.type),
+        "type": dtype_name(tensor.type, 8 * word.itemsize),
         "shape": list(tensor.shape),
         "range": _listed(tensor.range),
         "source": tensor.range_source,
@@ -105,7 +110,7 @@ def risk(tensor: Tensor, facts: TensorFacts | None, values: Interval | None, use
         return "beyond range"
     if use is None:
         return "unknown"
-    return "close" if use > CLOSE else "low"
+    return "close" if use > CLOSE and isinstance(tensor.type, Fixed) else "low"
 
 
 def _within(values: Interval, limits: Interval) -> bool:
@@ -118,11 +123,6 @@ def _use(values: Interval | None, limits: Interval) -> float | None:
         return None
     shares = [value / limit for value, limit in zip(values, limits) if limit]
     return max(0.0, *shares) if shares else 0.0
-
-
-def _word(tensor: Tensor) -> tuple[int, int]:
-    word = np.iinfo(dtype_of(tensor))
-    return int(word.min), int(word.max)
 
 
 def _reals(tensor: Tensor, low: int, high: int) -> Interval | None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from epu.occupancy import Holding
 from epu.plan import CONSTANTS, SCRATCH, WHOLE
 from epu.reports import CYCLE_CLASSES
+from epu.simulator.control import Wait
 from epu.simulator.program import Program
 from epu.simulator.timeline import TRACKS, clock_of, coarsened, timeline
 from epu.simulator.timing import Clock, CycleCount
@@ -37,10 +38,17 @@ def stage_record(compiled: CompiledModule) -> Json:
     }
 
 
-def bound(cycles: CycleCount) -> str:
-    """The class with most cycles, empty for a kernel that takes none."""
-    longest = max(CYCLE_CLASSES, key=lambda name: getattr(cycles, name))
-    return longest if getattr(cycles, longest) else ""
+def bound(cycles: CycleCount, wait: int) -> str:
+    """The class with most cycles, empty for a kernel that takes none; of external transfers only the time waited for counts."""
+    taken = {name: getattr(cycles, name) for name in CYCLE_CLASSES} | {"data_external": wait}
+    longest = max(CYCLE_CLASSES, key=lambda name: taken[name])
+    return longest if taken[longest] else ""
+
+
+def waited(program: Program, clock: Clock, start_pc: int, end_pc: int) -> int:
+    """Cycles that the sequencer spends in Wait within [start_pc, end_pc): neither array nor port has work."""
+    waits = (pc for pc in range(start_pc, end_pc) if isinstance(program.code[pc], Wait))
+    return sum(clock.starts[pc + 1] - clock.starts[pc] for pc in waits)
 
 
 def _kernels(compiled: CompiledModule, clock: Clock) -> list[Json]:
@@ -49,6 +57,7 @@ def _kernels(compiled: CompiledModule, clock: Clock) -> list[Json]:
     found = []
     for span in program.debug.kernels:
         cycles = clock.window(span.start_pc, span.end_pc)
+        wait = waited(program, clock, span.start_pc, span.end_pc)
         found.append(
             {
                 "name": span.name,
@@ -57,7 +66,8 @@ def _kernels(compiled: CompiledModule, clock: Clock) -> list[Json]:
                 "start": clock.starts[span.start_pc],
                 "cycles": asdict(cycles),
                 **asdict(work_of(program.code[span.start_pc : span.end_pc])),
-                "bound": bound(cycles),
+                "wait": wait,
+                "bound": bound(cycles, wait),
             }
         )
     return found
@@ -92,7 +102,7 @@ def _named(compiled: CompiledModule, holding: Holding) -> Json:
 
 
 def _lrm(compiled: CompiledModule) -> list[list[list[Any]]]:
-    """By kernel: name, address, bytes, first instruction and the one after the last; a stage with a tensor's values has its name."""
+    """By kernel: name, address, bytes, first instruction and the one after the last; stages that hold a tensor have its name."""
     found = []
     for lowered, holdings in zip(compiled.kernels, compiled.memory.lrm):
         tensors = {**lowered.inputs, **lowered.outputs, **lowered.observed}

@@ -215,7 +215,7 @@ def _placed(job: ChimeraJob) -> list[PlacedNode]:
 def _tensors(chain: Chain, seen: Mapping[str, TensorFacts]) -> Iterator[Record]:
     known: set[str] = set()
     for stage in chain.epu:
-        for record in tensor_records(stage.index, stage.compiled.graph, seen):
+        for record in tensor_records(stage.index, stage.compiled.graph, stage.program, seen):
             if record["name"] not in known:
                 known.add(record["name"])
                 yield record

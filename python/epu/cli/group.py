@@ -18,6 +18,8 @@ COMMANDS = {
     "cut": "Cut a part out of an ONNX model.",
     "ops": "List the operators that run on the EPU.",
     "disasm": "Print the instructions of a program.",
+    "report": "Show a run, or write it as HTML, JSON, trace or annotated model.",
+    "diff": "Show what changed between two runs.",
     "demo": "Build, quantise, compile, run and validate a DETR encoder.",
     "sweep": "Compile and simulate a model for many machines.",
     "doctor": "Check the installation.",
