@@ -15,9 +15,12 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
     from epu.front_end import Imported
+    from epu.graph import Graph, Node
     from epu.onnx_parts import Part
     from epu.ranges import Range
     from epu.simulator.machine import Machine
+
+SOFTMAXES = frozenset({"Softmax", "LogSoftmax"})
 
 Timed = Callable[[str], AbstractContextManager[None]]  # opens a stage of the compiler by name, in log and clock
 
@@ -69,6 +72,9 @@ class ChainCompiler:
         name = self.name if alone else f"{self.name}.{index}"
         with self.timed("optimize_relay"):
             graph = typed_graph(imported, self.ranges, name)
+        exposed = self._exposed(graph)
+        if exposed:
+            return None, exposed
         try:
             compiled = compile_graph(graph, self.machine, rounding=self.rounding, name=name)
         except UnsupportedNode:
@@ -79,3 +85,22 @@ class ChainCompiler:
         for key, value in compiled.seconds.items():
             self.seconds[key] = self.seconds.get(key, 0.0) + value
         return EpuStage(index, part.model, compiled), {}
+
+    def _exposed(self, graph: Graph) -> dict[str, UserError]:
+        """Nodes whose sum of scores and mask the host reads: fixed point that holds the mask loses the scores."""
+        from epu.passes.saturate_masks import exposed_masks
+
+        readers: dict[str, set[str]] = {}
+        for node in self.model.graph.node:
+            for name in node.input:
+                readers.setdefault(name, set()).add(node.op_type)
+        to_softmax = [name for name in graph.outputs if readers.get(name) and readers[name] <= SOFTMAXES]
+        return {node.name: _exposed_error(node, graph) for node in exposed_masks(graph, to_softmax)}
+
+
+def _exposed_error(node: Node, graph: Graph) -> UnsupportedNode:
+    ends = graph.tensors[node.outputs[0]].range
+    return UnsupportedNode(
+        f"ONNX node '{node.name}' ({node.op}): scores beside a mask must reach a softmax on the EPU, found the range {ends} "
+        f"of '{node.outputs[0]}', which the host reads. Let the softmax run on the EPU."
+    )

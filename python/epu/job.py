@@ -247,6 +247,7 @@ class ChimeraJob:
             self.module_name, self.onnx_file, self.hw_config, self._peak(), self.gmacs, self.custom_ops
         )
         parts = [table, io_table(self._io_rows())]
+        parts += [self.placement.host_table()] if self.placement.host else []
         if self.run_result is not None:
             parts += [self.post_iss_report(), f"Run directory: {self.run_directory}"]
         return "\n".join(parts)

@@ -60,6 +60,13 @@ class Placement(Sequence[PlacedNode]):
         cells = ([row.node, row.op, row.where, _stage_text(row.stage), row.reason, row.remedy] for row in self.rows)
         return grid(cells, ("Node", "Op", "Where", "Stage", "Reason", "Remedy"))
 
+    def host_table(self) -> str:
+        """The rows of the host alone."""
+        from epu.reports import grid
+
+        cells = ([row.node, row.op, _stage_text(row.stage), f"{row.reason}. {row.remedy}"] for row in self.host)
+        return grid(cells, ("On the host", "Op", "Stage", "Why"))
+
     @property
     def host(self) -> list[PlacedNode]:
         return [row for row in self.rows if row.where == HOST]
@@ -145,10 +152,12 @@ def placement_table(model: ModelProto, made: Plan) -> Placement:
     from epu.relay_passes.import_onnx import node_names, sorted_nodes
 
     where = {name: index for index, (part, _) in enumerate(made.parts) for name in part.nodes}
+    on_host, on_epu = (_nodes_within(made, side) for side in (True, False))
+    shared = {name: index for name, index in on_host.items() if name not in on_epu}
     static = static_tensors(model, sorted_nodes(model))
     rows = []
     for node, name in zip(model.graph.node, node_names(model), strict=True):
-        stage = where.get(name)
+        stage = where.get(name, shared.get(name))
         if stage is not None and made.parts[stage][0].on_host:
             rows.append(_host_row(name, node.op_type, stage, made.refusals.get(name)))
         elif stage is None or {output for output in node.output if output} <= static:
@@ -158,10 +167,16 @@ def placement_table(model: ModelProto, made: Plan) -> Placement:
     return Placement(rows)
 
 
+def _nodes_within(made: Plan, on_host: bool) -> dict[str, int]:
+    """Every node in a part's model, those that depend on no input included, and the first such part."""
+    chosen = [(index, part) for index, (part, _) in enumerate(made.parts) if part.on_host == on_host]
+    return {node.name: index for index, part in reversed(chosen) for node in part.model.graph.node}
+
+
 def _host_row(name: str, op: str, stage: int, error: UserError | None) -> PlacedNode:
-    """Reason and remedy are the message's two sentences; without an error it is a constant output."""
+    """Reason and remedy are the message's two sentences; without an error it is a constant."""
     if error is None:
-        reason = f"ONNX node '{name}' ({op}): an output of the model that depends on no input"
-        return PlacedNode(name, op, HOST, stage, reason, "Remove the output from the model.")
+        reason = f"ONNX node '{name}' ({op}): depends on no input, and only the host or the model's outputs read it"
+        return PlacedNode(name, op, HOST, stage, reason, "Fold it into an initializer.")
     reason, _, remedy = str(error).partition(". ")
     return PlacedNode(name, op, HOST, stage, reason, remedy)

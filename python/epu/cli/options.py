@@ -31,6 +31,7 @@ SHAPES = click.option(
     "--shape", "shapes", multiple=True, metavar="NAME=1,3,224,224", help="Fix a dynamic input; repeatable."
 )
 TRANGES = click.option("--tranges", type=PATH, help="Ranges of the float tensors, as epu quantize writes them.")
+RUN_DIR = click.option("--run-dir", type=PATH, metavar="DIR", help="Folder of the run record, which epu report reads.")
 ROUNDING = click.option(
     "--rounding", type=click.Choice(ROUNDINGS), default="exact", show_default=True, help="ort: as ONNX Runtime rounds."
 )
@@ -38,6 +39,9 @@ ROUNDING = click.option(
 CUSTOM_OPS = click.option(
     "--custom-ops", metavar="PATH", help="Python file or module of the model's custom operators (docs/custom_ops.md)."
 )
+
+
+EXCLUDE = click.option("--exclude", multiple=True, metavar="NODE", help="Run this ONNX node on the host; repeatable.")
 
 
 def hardware_options(command: Command) -> Command:

@@ -7,7 +7,18 @@ from typing import Any
 
 import click
 
-from epu.cli.options import CUSTOM_OPS, PATH, ROUNDING, SHAPES, TRANGES, hardware, hardware_options, parse_shapes
+from epu.cli.options import (
+    CUSTOM_OPS,
+    EXCLUDE,
+    PATH,
+    ROUNDING,
+    RUN_DIR,
+    SHAPES,
+    TRANGES,
+    hardware,
+    hardware_options,
+    parse_shapes,
+)
 from epu.cli.terminal import busy, progress_bar
 from epu.files import write_bytes
 
@@ -21,6 +32,8 @@ GATE_FAILED = 1
 @hardware_options
 @ROUNDING
 @CUSTOM_OPS
+@EXCLUDE
+@RUN_DIR
 @click.option("--inputs", type=PATH, help="An .npz file with one array per input; without it a seeded sample.")
 @click.option("--rtol", type=float, default=0.1, show_default=True)
 @click.option("--atol", type=float, default=-1.0, show_default=True, help="-1: rtol times the largest ORT value.")
@@ -38,6 +51,8 @@ def command(
     shapes: tuple[str, ...],
     rounding: str,
     custom_ops: str | None,
+    exclude: tuple[str, ...],
+    run_dir: Path | None,
     inputs: Path | None,
     rtol: float,
     atol: float,
@@ -61,6 +76,8 @@ def command(
         rounding=rounding,
         shapes=parse_shapes(shapes),
         custom_ops=custom_ops,
+        exclude=exclude,
+        run_directory=run_dir,
     )
     with busy(f"Compiling {model.name}"):
         job.compile()

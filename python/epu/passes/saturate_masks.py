@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Collection
 from dataclasses import replace
 from functools import cache
 from math import frexp
@@ -17,6 +18,7 @@ from epu.operators.row import magnitude, spread
 from epu.passes.assign_fraction_bits import fixed_tensor
 
 MASKING = 1e3  # no score is that far below zero; -1e4, -1e9 and -3.4e38 are usual masks
+SENTINEL = 1e9  # no activation is that large
 BELOW = 32.0  # under the lowest score: exp(-22) is 0 in Q30
 BEYOND = 4.0  # a summand's word reaches that many times the sum's, so that the sum saturates whatever the score
 FACTOR_MARGIN = 8  # bits to spare in the shift of a mask's product
@@ -37,6 +39,18 @@ def saturate_masks(graph: Graph) -> Graph:
     for node in [each for each in graph.nodes if each.op == "Mul" and each.outputs[0] in tensors]:
         graph = _with_factor(graph, node)
     return graph
+
+
+def exposed_masks(graph: Graph, to_softmax: Collection[str]) -> list[Node]:
+    """Nodes that join scores and a mask in a tensor that leaves the graph, where it cannot saturate.
+
+    ``to_softmax`` names the outputs that softmaxes outside read alone; of the others only those beyond 1e9 count, which
+    no activation is.
+    """
+    lows = {name: graph.tensors[name].range for name in graph.outputs}
+    limits = {name: MASKING if name in to_softmax else SENTINEL for name in lows}
+    found = {name for name, ends in lows.items() if ends is not None and ends[0] < -limits[name]}
+    return [node for node in graph.nodes if node.op in CHOICES and found & set(node.outputs)]
 
 
 class _Masks:
