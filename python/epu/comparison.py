@@ -45,6 +45,11 @@ class Comparison:
     mode: str
     psnr_db: float
 
+    @property
+    def is_compared(self) -> bool:
+        """Whether the ISS showed the tensor."""
+        return bool(self.row["S"] != "SKIPPED")
+
 
 @dataclass(frozen=True)
 class Yardstick:

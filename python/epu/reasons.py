@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from epu.custom_ops import OP_TYPE as CUSTOM_OP
 from epu.exact_node import ExactNodes
 from epu.graph import Fixed, Quantized, TensorType
 from epu.metrics import ISOLATED, Deviation, is_code
@@ -90,6 +91,8 @@ class Explainer:
         iss: Tensors,
         wrong: NDArray[np.bool_],
     ) -> NDArray[np.int8]:
+        if output.op.startswith(CUSTOM_OP):  # its kernels are compared with its own reference while compiling
+            return np.full(np.count_nonzero(wrong), Reason.CUSTOM, np.int8)
         tensor = self._places.source_of(output.tensor, iss)
         reading = self._kernels.reading(output, tensor, iss)
         region = Region(self._exact.nodes, reading.leaf, self._kernels.as_constant if reading.fixed else None)

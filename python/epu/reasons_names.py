@@ -20,6 +20,7 @@ class Reason(IntEnum):
     CLIPPED = 5
     UPSTREAM = 6
     UNEXPLAINED = 7
+    CUSTOM = 8
 
     @property
     def label(self) -> str:
@@ -35,6 +36,7 @@ LABELS = {
     Reason.CLIPPED: "range clipped",
     Reason.UPSTREAM: "upstream",
     Reason.UNEXPLAINED: "unexplained",
+    Reason.CUSTOM: "custom operator",
 }
 PROVEN = (Reason.TIE, Reason.FLOAT32)  # the ISS holds the exact result correctly rounded
 

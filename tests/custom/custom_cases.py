@@ -86,11 +86,11 @@ def below_kernel(call: CustomCall) -> CustomKernel:
     assert shifted is not None
     assert sat is not None
 
-    @T.prim_func
+    @T.prim_func  # type: ignore[untyped-decorator]
     def function(
-        X: T.Buffer((rows, length), "int32"),
-        shift: T.int64,
-        Y: T.Buffer((rows, length), "int32"),
+        X: T.Buffer((rows, length), "int32"),  # type: ignore[valid-type]
+        shift: T.int64,  # type: ignore[name-defined]
+        Y: T.Buffer((rows, length), "int32"),  # type: ignore[valid-type]
     ) -> None:
         top = T.alloc_buffer((rows,), "int32")
         for i, k in T.grid(rows, length):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,9 @@ from epu.custom_ops import CustomCall, CustomKernel, CustomOutput
 from epu.errors import UserError
 from epu.graph import Fixed, Graph, Quantized
 from epu.hw_config import HWConfig
+from epu.job import ChimeraJob
+from epu.onnx_load import save_model
+from epu.ranges import save_ranges
 from epu.reference import run_reference
 from epu.simulator.simulation import simulate
 
@@ -134,6 +138,42 @@ def test_a_row_kernel_says_so_where_a_row_does_not_fit_a_pe() -> None:
     graph = typed(below_model(4, 9973), RANGES)
     with pytest.raises(UserError, match=r"custom.*below|below.*custom|QuadricCustomOp"):
         compiled(graph)
+
+
+def with_body(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The meaning of ``square`` in ONNX."""
+    nodes = [helper.make_node("Mul", ["a", "a"], ["aa"]), helper.make_node("Add", ["aa", "b"], ["c"])]
+    opset = [helper.make_opsetid("", 17)]
+    model.functions.append(
+        helper.make_function("com.quadric", "QuadricCustomOp", ["a", "b"], ["c"], nodes, opset, ["op_name"])
+    )
+    return model
+
+
+@pytest.mark.parametrize("rounding", ["exact", "ort"])
+def test_validation_runs_the_body_and_compares_the_node(tmp_path: Path, rounding: str) -> None:
+    files = tmp_path / "m.onnx", tmp_path / "m.tranges"
+    save_model(with_body(square_model()), files[0])
+    save_ranges(RANGES, files[1])
+    hw = HWConfig(product="QC-N")
+    job = ChimeraJob(files[0], hw, files[1], custom_ops="custom_cases", rounding=rounding, run_directory=tmp_path)
+    job.compile()
+    result = job.validate_ort_iss({"x": np.random.default_rng(0).uniform(-4, 4, (6, 24)).astype(np.float32)})
+    assert result.passed
+    (row,) = (row for row in result if row["mode"] == "isolated" and row["Type"] == "Node")
+    assert (row["Name"], row["S"]) == ("custom:0", "PASS")
+    assert list(row["reasons"]) == ["custom operator"]
+
+
+def test_a_wrong_body_fails_the_gate(tmp_path: Path) -> None:
+    wrong = with_body(square_model())
+    wrong.functions[0].node[1].op_type = "Sub"
+    files = tmp_path / "m.onnx", tmp_path / "m.tranges"
+    save_model(wrong, files[0])
+    save_ranges(RANGES, files[1])
+    job = ChimeraJob(files[0], HWConfig(product="QC-N"), files[1], custom_ops="custom_cases", run_directory=tmp_path)
+    job.compile()
+    assert not job.validate_ort_iss().passed
 
 
 def test_operator_names_in_the_kernel_map() -> None:
