@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,18 +22,26 @@ METRICS = {
     "mismatches": "isolated elements that differ from ONNX Runtime, percent",
     "lsb": "isolated largest error in LSB",
 }
-GRADIENT = [{"stop": 0, "bgColor": "#ffffff"}, {"stop": 0.5, "bgColor": "#fdd49e"}, {"stop": 1, "bgColor": "#e34a33"}]
+GRADIENT: list[dict[str, Any]] = [
+    {"stop": 0, "bgColor": "#ffffff"},
+    {"stop": 0.5, "bgColor": "#fdd49e"},
+    {"stop": 1, "bgColor": "#e34a33"},
+]
 DESCENDING = ("psnr",)  # small is bad
 
 
 def annotated(model: ModelProto, record: Record) -> ModelProto:
-    """A copy of the model whose nodes carry ``metadata_props`` (``epu.…``), and the same as ``doc_string`` where there is none."""
+    """A copy of the model whose nodes carry ``metadata_props`` (``epu.…``), and as text where there is no ``doc_string``.
+
+    Nodes are known by their outputs, so it does not matter that the compiler's loader renames and rewrites some.
+    """
     from onnx import ModelProto
 
     copy = ModelProto()
     copy.CopyFrom(model)
     metrics = node_metrics(record)
-    for node, about in zip(copy.graph.node, (metrics[each["name"]] for each in record["nodes"]), strict=True):
+    for node in copy.graph.node:
+        about = next((metrics[name] for name in node.output if name in metrics), {})
         for name, value in about.items():
             entry = node.metadata_props.add()
             entry.key, entry.value = PREFIX + name, value
@@ -42,23 +50,28 @@ def annotated(model: ModelProto, record: Record) -> ModelProto:
 
 
 def node_metrics(record: Record) -> dict[str, dict[str, str]]:
-    """What is known of each ONNX node, as text by name."""
-    return {node["name"]: dict(_about(node, record)) for node in record["nodes"]}
+    """What is known of the node that makes a tensor, as text, by tensor."""
+    rows: dict[str, list[Mapping[str, Any]]] = {}
+    for row in record["rows"]:
+        rows.setdefault(row["node"], []).append(row)
+    found = {}
+    for node in record["nodes"]:
+        about = dict(_about(node, record, rows.get(node["name"], [])))
+        found.update(dict.fromkeys(node["outputs"], about))
+    return found
 
 
-def _about(node: Mapping[str, Any], record: Record) -> list[tuple[str, str]]:
+def _about(node: Mapping[str, Any], record: Record, rows: Iterable[Mapping[str, Any]]) -> list[tuple[str, str]]:
     found = [("where", node["where"]), ("depth", str(node["depth"]))]
     found += [(name, node[name]) for name in ("reason", "remedy") if node[name]]
     kernel = _kernel(node, record)
     if kernel is not None:
-        found += [("kernel", kernel["name"]), ("cycles", str(kernel["cycles"]["total"])), ("bound", kernel["bound"])]
-        found += [
-            (f"cycles.{name}", str(count)) for name, count in kernel["cycles"].items() if count and name != "total"
-        ]
-    for row in record["rows"]:
-        if row["node"] == node["name"] and row["Type"] != "Output":
-            at = row["mode"] if row["tensor"] == node["outputs"][0] else f"{row['mode']}.{row['tensor']}"
-            found += [(f"psnr_db.{at}", f"{row['PSNR (dB)']:.6g}"), (f"mismatches.{at}", _mismatches(row))]
+        counts = kernel["cycles"]
+        found += [("kernel", kernel["name"]), ("cycles", str(counts["total"])), ("bound", kernel["bound"])]
+        found += [(f"cycles.{name}", str(count)) for name, count in counts.items() if count and name != "total"]
+    for row in rows:
+        at = row["mode"] if row["tensor"] == node["outputs"][0] else f"{row['mode']}.{row['tensor']}"
+        found += [(f"psnr_db.{at}", f"{row['PSNR (dB)']:.6g}"), (f"mismatches.{at}", _mismatches(row))]
     return found
 
 

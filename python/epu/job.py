@@ -34,7 +34,9 @@ from epu.tensor_facts import TensorFacts, facts_of
 
 if TYPE_CHECKING:
     from onnx import ModelProto
+    from pandas import DataFrame
 
+    from epu.notebook_html import MemoryView
     from epu.observed import Compiled
     from epu.ort_reference import InputSpec
     from epu.ranges import Ranges
@@ -183,6 +185,23 @@ class ChimeraJob:
         assert self.chain
         return self._placement
 
+    @property
+    def is_compiled(self) -> bool:
+        return self._chain is not None
+
+    @property
+    def memory_map(self) -> MemoryView:
+        """The on-chip memory over time, as notebooks show it."""
+        from epu.notebook_html import MemoryView
+
+        return MemoryView(self.record())
+
+    def kernels_dataframe(self) -> DataFrame:
+        """Cycles, work and bound of every kernel as a pandas data frame."""
+        from epu import frames
+
+        return frames.kernels(self)
+
     def record(self) -> dict[str, Any]:
         """The run record of docs/reports.md, as it stands."""
         from epu.run_record import job_record
@@ -251,6 +270,11 @@ class ChimeraJob:
         if self.run_result is not None:
             parts += [self.post_iss_report(), f"Run directory: {self.run_directory}"]
         return "\n".join(parts)
+
+    def _repr_html_(self) -> str:
+        from epu.notebook_html import job_html
+
+        return job_html(self)
 
     def _load(self) -> tuple[ModelProto, Ranges | None]:
         from epu.onnx_util import load_model

@@ -67,6 +67,11 @@ class Placement(Sequence[PlacedNode]):
         cells = ([row.node, row.op, _stage_text(row.stage), f"{row.reason}. {row.remedy}"] for row in self.host)
         return grid(cells, ("On the host", "Op", "Stage", "Why"))
 
+    def _repr_html_(self) -> str:
+        from epu.notebook_html import placement_html
+
+        return placement_html(self)
+
     @property
     def host(self) -> list[PlacedNode]:
         return [row for row in self.rows if row.where == HOST]

@@ -28,12 +28,11 @@ def report_html(record: Mapping[str, Any]) -> str:
         undefined=jinja2.StrictUndefined,
         keep_trailing_newline=True,
     )
-    safe = jinja2.utils.markupsafe.Markup
     return environment.get_template("report.html.j2").render(
         title=f"{record['model']['file']} on {record['settings']['module']}",
-        style=safe(_text("style.css")),
-        scripts=[safe(_text(name)) for name in SCRIPTS],
-        record=safe(embedded_json(record)),
+        style=_text("style.css"),
+        scripts=[_text(name) for name in SCRIPTS],
+        record=embedded_json(record),
     )
 
 

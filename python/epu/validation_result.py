@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from epu.colour import red
 from epu.comparison import Comparison
@@ -26,6 +26,9 @@ from epu.ort_reference import cpu_description
 from epu.reasons_names import Reason, proven, unexplained
 from epu.reports import grid, validation_blocks
 from epu.validate import Evidence
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 ORT_EXACT_OPS = ("QLinear", "QGemm")  # with rounding="ort" these equal ORT bit for bit
 
@@ -130,6 +133,17 @@ class ValidationResult(Sequence[Row]):
             "rows": self.rows,
             "summary": self.summary,
         }
+
+    def to_dataframe(self) -> DataFrame:
+        """Every row of all modes as a pandas data frame."""
+        from epu.frames import frame
+
+        return frame(self.rows)
+
+    def _repr_html_(self) -> str:
+        from epu.notebook_html import validation_html
+
+        return validation_html(self)
 
     def _of(self, mode: str) -> list[Comparison]:
         return [each for each in self.evidence.comparisons if each.mode == mode]
