@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -92,13 +93,22 @@ def leaky_relu(node: OnnxNode) -> Value:
 
 def softmax(node: OnnxNode) -> Value:
     """Since opset 13 along one axis; before, over all axes from ``axis`` on."""
-    value = node.input(0)
-    axis = node.attr("axis", -1 if node.opset >= 13 else 1) % value.rank
-    if node.opset >= 13 or axis == value.rank - 1:
-        return node.result(node.emit(relay.nn.softmax(value.expr, axis)), value.shape)
-    flat = node.emit(relay.reshape(value.expr, (*value.shape[:axis], -1)))
-    soft = node.emit(relay.nn.softmax(flat, axis))
-    return node.result(node.emit(relay.reshape(soft, value.shape)), value.shape)
+    axis = node.attr("axis", -1 if node.opset >= 13 else 1) % node.input(0).rank
+    return along_last(node, axis, lambda flat, last: node.emit(relay.nn.softmax(flat, last)))
+
+
+def along_last(node: OnnxNode, axis: int, body: Callable[[Any, int], Any]) -> Value:
+    """``body(expression, its last axis)`` along one axis of the first input since opset 13, before over all axes from
+    ``axis`` on: between transposes, or reshapes, that make it the last."""
+    value, last = node.input(0), node.input(0).rank - 1
+    if axis == last:
+        return node.result(body(value.expr, last), value.shape)
+    if node.opset >= 13:
+        swapped = [last if k == axis else axis if k == last else k for k in range(value.rank)]
+        soft = body(node.emit(relay.transpose(value.expr, swapped)), last)
+        return node.result(node.emit(relay.transpose(soft, swapped)), value.shape)
+    flat = node.emit(relay.reshape(value.expr, (*value.shape[:axis], prod(value.shape[axis:]))))
+    return node.result(node.emit(relay.reshape(body(flat, axis), value.shape)), value.shape)
 
 
 def batch_normalization(node: OnnxNode) -> Value:
@@ -113,21 +123,30 @@ def batch_normalization(node: OnnxNode) -> Value:
 
 
 def layer_normalization(node: OnnxNode) -> Value:
+    """Over all axes from ``axis`` on, as rows."""
     value = node.input(0)
     axis = node.attr("axis", -1) % value.rank
-    if axis != value.rank - 1:
-        raise node.refuse("axis must be the last one", axis, "Reshape the tensor so that one axis is normalised")
-    scale = node.input(1)
-    bias = node.input(2) if node.has(2) else constant(np.zeros(scale.shape, np.float32))
+    if axis == value.rank - 1:
+        scale = node.input(1)
+        bias = node.input(2) if node.has(2) else constant(np.zeros(scale.shape, np.float32))
+        return node.result(_layer_norm(node, value.expr, scale, bias), value.shape)
+    size = prod(value.shape[axis:])
+    factors = [np.broadcast_to(node.data(1), value.shape[axis:]).reshape(size)]
+    factors.append(np.broadcast_to(node.data(2), value.shape[axis:]).reshape(size) if node.has(2) else 0 * factors[0])
+    rows = node.emit(relay.reshape(value.expr, (*value.shape[:axis], size)))
+    normal = _layer_norm(node, rows, *(constant(np.asarray(each, np.float32)) for each in factors))
+    return node.result(node.emit(relay.reshape(normal, value.shape)), value.shape)
+
+
+def _layer_norm(node: OnnxNode, rows: Any, scale: Value, bias: Value) -> Any:
     epsilon = node.attr("epsilon", 1e-5)
-    expr = relay.nn.layer_norm(value.expr, scale.expr, bias.expr, axis=-1, epsilon=epsilon)
-    return node.result(node.emit(expr), value.shape)
+    return node.emit(relay.nn.layer_norm(rows, scale.expr, bias.expr, axis=-1, epsilon=epsilon))
 
 
 def _reduce(function: Any) -> Converter:
     def convert(node: OnnxNode) -> Value:
         value, keep = node.input(0), bool(node.attr("keepdims", 1))
-        axes = _reduced_axes(node)
+        axes = reduced_axes(node)
         expr = node.emit(function(value.expr, axis=axes, keepdims=keep))
         kept = [(1 if axis in axes else size) for axis, size in enumerate(value.shape) if keep or axis not in axes]
         return node.result(expr, tuple(kept))
@@ -148,7 +167,7 @@ def _places(function: Any) -> Converter:
     return convert
 
 
-def _reduced_axes(node: OnnxNode) -> tuple[int, ...]:
+def reduced_axes(node: OnnxNode) -> tuple[int, ...]:
     """Axes are an attribute, then (opset 13 to 18) a constant input; none means all."""
     axes = node.data(1).tolist() if node.has(1) else node.attr("axes", [])
     rank = node.input(0).rank

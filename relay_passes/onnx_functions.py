@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod, sqrt
 from typing import Any
 
 import numpy as np
 
-from epu.relay_passes.onnx_elementwise import Converter
+from epu.relay_passes.onnx_elementwise import Converter, along_last, reduced_axes
 from epu.relay_passes.onnx_node import OnnxNode, Value
 from epu.relay_passes.tvm_relay import relay
 
@@ -62,13 +63,36 @@ def _selu(s: Spelling, x: Any, node: OnnxNode) -> Any:
     return s.multiply(_elu(s, x, alpha), float(gamma))
 
 
-def _log_softmax(s: Spelling, x: Any, node: OnnxNode) -> Any:
-    rank = node.input(0).rank
-    axis = node.attr("axis", -1 if node.opset >= 13 else 1) % rank
-    if node.opset < 13 and axis != rank - 1:
-        raise node.refuse("axis must be the last one before opset 13", axis, "Raise the opset")
-    below = s.subtract(x, s.max(x, axis=(axis,), keepdims=True))
-    return s.subtract(below, s.log(s.sum(s.exp(below), axis=(axis,), keepdims=True)))
+def log_softmax(node: OnnxNode) -> Value:
+    """As Softmax, along one axis or over all axes from ``axis`` on."""
+    s = Spelling(node)
+
+    def body(x: Any, axis: int) -> Any:
+        below = s.subtract(x, s.max(x, axis=(axis,), keepdims=True))
+        return s.subtract(below, s.log(s.sum(s.exp(below), axis=(axis,), keepdims=True)))
+
+    return along_last(node, node.attr("axis", -1 if node.opset >= 13 else 1) % node.input(0).rank, body)
+
+
+def _celu(s: Spelling, x: Any, node: OnnxNode) -> Any:
+    alpha = float(node.attr("alpha", 1.0))
+    return s.multiply(alpha, _elu(s, s.multiply(x, 1 / alpha), 1.0))
+
+
+def _swish(s: Spelling, x: Any, node: OnnxNode) -> Any:
+    alpha = float(node.attr("alpha", 1.0))
+    return s.multiply(x, s.sigmoid(x if alpha == 1 else s.multiply(alpha, x)))
+
+
+def _thresholded_relu(s: Spelling, x: Any, node: OnnxNode) -> Any:
+    return s.where(s.greater(x, float(node.attr("alpha", 1.0))), x, 0.0)
+
+
+def _shrink(s: Spelling, x: Any, node: OnnxNode) -> Any:
+    """``bias`` nearer to 0 outside ``lambd``, 0 within."""
+    lambd, bias = float(node.attr("lambd", 0.5)), float(node.attr("bias", 0.0))
+    below = s.where(s.less(x, -lambd), s.add(x, bias), 0.0)
+    return s.where(s.greater(x, lambd), s.subtract(x, bias), below)
 
 
 def _prelu(s: Spelling, x: Any, node: OnnxNode) -> Any:
@@ -82,12 +106,52 @@ def _prelu(s: Spelling, x: Any, node: OnnxNode) -> Any:
     return s.prelu(x, relay.const(slope.reshape(-1)), axis=1)
 
 
-def reduce_l2(node: OnnxNode) -> Value:
-    value, keep, s = node.input(0), bool(node.attr("keepdims", 1)), Spelling(node)
-    named = node.data(1).tolist() if node.has(1) else node.attr("axes", [])
-    axes = tuple(sorted(axis % value.rank for axis in named)) or tuple(range(value.rank))
-    kept = [1 if axis in axes else size for axis, size in enumerate(value.shape) if keep or axis not in axes]
-    return node.result(s.sqrt(s.sum(s.multiply(value.expr, value.expr), axis=axes, keepdims=keep)), tuple(kept))
+Reduction = Callable[..., Any]  # (spelling, x, axes and keepdims) -> reduced
+
+
+def _reduced(body: Reduction) -> Converter:
+    def convert(node: OnnxNode) -> Value:
+        value, keep, axes = node.input(0), bool(node.attr("keepdims", 1)), reduced_axes(node)
+        kept = [1 if axis in axes else size for axis, size in enumerate(value.shape) if keep or axis not in axes]
+        return node.result(body(Spelling(node), value.expr, axis=axes, keepdims=keep), tuple(kept))
+
+    return convert
+
+
+def _l2(s: Spelling, x: Any, **over: Any) -> Any:
+    return s.sqrt(s.sum(s.multiply(x, x), **over))
+
+
+def _log_sum_exp(s: Spelling, x: Any, axis: tuple[int, ...], keepdims: bool) -> Any:
+    """Of what lies below the largest, which keeps the exponentials within 1."""
+    top = s.max(x, axis=axis, keepdims=True)
+    total = s.log(s.sum(s.exp(s.subtract(x, top)), axis=axis, keepdims=keepdims))
+    return s.add(total, top if keepdims else s.squeeze(top, axis=axis))
+
+
+def lp_normalization(node: OnnxNode) -> Value:
+    value, s = node.input(0), Spelling(node)
+    over = {"axis": (node.attr("axis", -1) % value.rank,), "keepdims": True}
+    if node.attr("p", 2) not in (1, 2):
+        raise node.refuse("p must be 1 or 2", node.attr("p"), "Build it from Pow and ReduceSum")
+    size = s.sum(s.abs(value.expr), **over) if node.attr("p", 2) == 1 else _l2(s, value.expr, **over)
+    return node.result(s.divide(value.expr, size), value.shape)
+
+
+def rms_normalization(node: OnnxNode) -> list[Value]:
+    """``x * scale * sqrt(N) / norm(x, sqrt(N * epsilon))`` over all axes from ``axis`` on: one norm of squares kept in 64
+    bits, epsilon as one element more. The quotient is the last call, so that the calibrated range is its own."""
+    value, s = node.input(0), Spelling(node)
+    axis = node.attr("axis", -1) % value.rank
+    lead, size = value.shape[:axis], prod(value.shape[axis:])
+    if node.num_outputs > 1:
+        raise node.refuse("there must be one output", node.num_outputs, "Leave the second output unused")
+    rows = value.expr if axis == value.rank - 1 else s.reshape(value.expr, newshape=(*lead, size))
+    guard = relay.const(np.full((*lead, 1), sqrt(size * node.attr("epsilon", 1e-5)), np.float32))
+    norm = _l2(s, node.emit(relay.concatenate([rows, guard], axis=axis)), axis=(axis,), keepdims=True)
+    kept = s.reshape(norm, newshape=(*lead, *(1,) * (value.rank - axis))) if axis < value.rank - 1 else norm
+    scale = relay.const((node.data(1) * np.float32(sqrt(size))).astype(np.float32))
+    return [node.result(s.divide(s.multiply(value.expr, scale), kept), value.shape)]
 
 
 def instance_normalization(node: OnnxNode) -> Value:
@@ -122,9 +186,20 @@ CONVERTERS: dict[str, Converter] = {
     "Reciprocal": _function(lambda s, x, node: s.divide(1.0, x)),
     "Softsign": _function(lambda s, x, node: s.divide(x, s.add(s.abs(x), 1.0))),
     "Mish": _function(lambda s, x, node: s.multiply(x, s.tanh(_softplus(s, x)))),
-    "LogSoftmax": _function(_log_softmax),
+    "Celu": _function(_celu),
+    "Swish": _function(_swish),
+    "ThresholdedRelu": _function(_thresholded_relu),
+    "Shrink": _function(_shrink),
+    "LogSoftmax": log_softmax,
     "PRelu": _function(_prelu),
-    "ReduceL2": reduce_l2,
+    "ReduceL2": _reduced(_l2),
+    "ReduceL1": _reduced(lambda s, x, **over: s.sum(s.abs(x), **over)),
+    "ReduceSumSquare": _reduced(lambda s, x, **over: s.sum(s.multiply(x, x), **over)),
+    "ReduceLogSum": _reduced(lambda s, x, **over: s.log(s.sum(x, **over))),
+    "ReduceLogSumExp": _reduced(_log_sum_exp),
+    "LpNormalization": lp_normalization,
+    "RMSNormalization": rms_normalization,
+    "SimplifiedLayerNormalization": rms_normalization,
     "InstanceNormalization": instance_normalization,
     "GroupNormalization": group_normalization,
 }

@@ -200,3 +200,37 @@ CASTS = {
 def test_cast(name: str) -> None:
     array, to = CASTS[name]
     check("Cast", [array], to=getattr(onnx.TensorProto, to))
+
+
+@pytest.mark.parametrize(("opset", "axis"), [(17, 1), (17, 0), (17, -1), (11, 1), (11, 3)])
+@pytest.mark.parametrize("op", ["Softmax", "LogSoftmax"])
+def test_softmax_along_any_axis(op: str, opset: int, axis: int) -> None:
+    check(op, [real(2, 3, 4, 5)], opset=opset, axis=axis)
+
+
+@pytest.mark.parametrize("axis", [1, -1])
+@pytest.mark.parametrize(("op", "opset"), [("LayerNormalization", 17), ("RMSNormalization", 23)])
+def test_normalisation_of_any_axes(op: str, opset: int, axis: int) -> None:
+    shape = (2, 3, 4, 5)
+    check(op, [real(*shape) * 10, real(*shape[axis:])], (1,), opset, axis=axis)
+
+
+FUNCTIONS: dict[str, dict[str, Any]] = {
+    "Celu": {"alpha": 0.7},
+    "ThresholdedRelu": {"alpha": 0.5},
+    "Shrink": {"bias": 0.1, "lambd": 0.4},
+    "ReduceL1": {"axes": [1, 2]},
+    "ReduceSumSquare": {"axes": [0, 2]},
+    "ReduceLogSumExp": {"axes": [1], "keepdims": 0},
+    "LpNormalization": {"p": 1, "axis": 1},
+    "GlobalMaxPool": {},
+}
+
+
+@pytest.mark.parametrize("op", FUNCTIONS)
+def test_functions_of_several_kernels(op: str) -> None:
+    check(op, [real(2, 3, 4)], **FUNCTIONS[op])
+
+
+def test_log_of_a_sum() -> None:
+    check("ReduceLogSum", [np.abs(real(2, 3, 4)) + np.float32(0.1)], axes=[1])
