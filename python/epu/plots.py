@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ CLASS_COLORS = dict(zip(CYCLE_CLASSES, ("#4e79a7", "#59a14f", "#d9b310", "#f28e2
 MODE_COLORS = dict(zip(MODES, ("#3056d3", "#f28e2b", "#c0262d")))
 KIND_COLORS = {"constants": "#8d99ae", "scratch": "#c9a227", "slice": "#7aa6a1"}
 RISK_COLORS = {"saturated": "#c0262d", "beyond range": "#b25e09", "clipped": "#d9b310", "close": "#f28e2b"}
+LETTERS = 150  # of the font of names that the width of the map holds
 NO_ERROR_DB = 200.0  # where rows without error are drawn
 
 
@@ -83,16 +85,19 @@ def _roofs(axes: Axes, machine: Json, rate: float, intensities: Iterable[float])
 
 
 def ocm_map(source: Any) -> Figure:
-    """Who holds which addresses of OCM from when to when; the widest tenants are named."""
+    """Who holds which addresses of OCM from when to when; tenants that are wide enough are named."""
     record = record_of(source)
     figure, axes = _figure("On-chip memory over time", "cycles", "address in OCM, bytes", (10, 5))
     tenants = [tenant for stage in record["stages"] for tenant in stage.get("ocm", ())]
     for tenant in tenants:
         _box(axes, tenant, KIND_COLORS.get(tenant["kind"]) or _shade(tenant["name"]))
-    for tenant in sorted(tenants, key=lambda each: (each["start"] - each["end"]) * each["bytes"])[:20]:
-        name = "/".join(tenant["name"].split("/")[-2:])
-        axes.annotate(name, (tenant["start"], tenant["addr"] + tenant["bytes"] / 2), fontsize=6, va="center")
-    axes.set(xlim=(0, record["totals"]["cycles"]["total"] or 1), ylim=(0, record["totals"]["peak_ocm_bytes"] or 1))
+    whole = record["totals"]["cycles"]["total"] or 1
+    for tenant in tenants:
+        room = int(LETTERS * (tenant["end"] - tenant["start"]) / whole)
+        if room >= 4:
+            name = "/".join(tenant["name"].split("/")[-2:])[:room]
+            axes.annotate(name, (tenant["start"], tenant["addr"] + tenant["bytes"] / 2), fontsize=6, va="center")
+    axes.set(xlim=(0, whole), ylim=(0, record["totals"]["peak_ocm_bytes"] or 1))
     return figure
 
 
@@ -168,7 +173,14 @@ def _figure(title: str, x: str, y: str, size: tuple[float, float]) -> tuple[Figu
     figure = Figure(figsize=size, layout="constrained")
     axes = figure.add_subplot()
     axes.set(title=title, xlabel=x, ylabel=y)
+    figure._repr_png_ = lambda: _png(figure)  # type: ignore[attr-defined]  # a notebook shows it, with or without pyplot
     return figure, axes
+
+
+def _png(figure: Figure) -> bytes:
+    stream = io.BytesIO()
+    figure.savefig(stream, format="png")
+    return stream.getvalue()
 
 
 def _validated(source: Any) -> Json:
