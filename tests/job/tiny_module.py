@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
 from epu.graph import Fixed, Graph, Node, Quantized, Tensor, TensorType
+from epu.occupancy import MemoryMap
 from epu.reports import Peak
 from epu.simulator.instructions import Alu, Dma, Grid, Halt, Imm, Instruction, Load, Lrm, Ocm, Store, Wait
 from epu.simulator.machine import Machine
@@ -113,6 +114,8 @@ class TinyModule:
     seconds: dict[str, float] = field(default_factory=lambda: {"build_tir": 0.25})
     peak: Peak = Peak(256, 320, 0)
     gmacs: float = 1e-6
+    memory: MemoryMap = MemoryMap()
+    kernels: tuple[()] = ()
 
     def golden(self, inputs: Tensors, force: Tensors | None = None) -> dict[str, NDArray[Any]]:
         forced = force or {}
