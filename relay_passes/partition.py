@@ -12,6 +12,7 @@ from typing import Any
 
 from epu.relay_passes import limits
 from epu.relay_passes.draft import Draft
+from epu.relay_passes.onnx_custom import OP_TYPE, RELAY_OP
 from epu.relay_passes.recognise import Recognised, recognise
 from epu.relay_passes.relay_view import View, outside_operands, post_order, replace_operands, view_function
 from epu.relay_passes.to_graph import build_graph, draft_names
@@ -55,7 +56,7 @@ def partition_for_epu(module: Any, params: dict[str, Any] | None = None, exclude
     """Module whose EPU nodes are in functions with ``Compiler="epu"``; all others stay as they were.
 
     ``params`` are bound to ``main`` first; ``exclude`` names nodes to leave on the host. A partitioned module comes
-    back unchanged.
+    back unchanged. Raises UserError for a custom operator that cannot run on the EPU.
     """
     if is_partitioned(module):
         return module
@@ -63,6 +64,8 @@ def partition_for_epu(module: Any, params: dict[str, Any] | None = None, exclude
     try:
         composed = _with_composites(module, exclude)
     except UserError:  # control flow or dynamic shapes: all of it is the host's, `placement` says why
+        if RELAY_OP in relay.analysis.list_op_freqs(module):
+            raise
         return module
     passes = [
         relay.transform.InferType(),
@@ -168,6 +171,9 @@ def _with_composites(module: Any, exclude: Collection[str]) -> Any:
     view = view_function(function)
     found = recognise(view)
     on_host = refused(view, found, exclude, calibrated=False)
+    for draft, error in on_host.items():
+        if draft.op == OP_TYPE:
+            raise error  # Relay has no kernel for it on the host
     rebuilt = _Rebuilt({source.origin: source.origin for source in view.inputs})
     for draft in found.drafts:
         if draft.root.origin is not None and draft not in on_host:
