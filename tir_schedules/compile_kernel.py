@@ -14,6 +14,7 @@ from epu.simulator.operands import Imm, Ocm
 from .emit import emit
 from .kernel import Kernel
 from .kernel_code import KernelCode, ParamOcm, ScalarImm
+from .places import Shapes
 from .read_schedule import read_schedule
 from .schedule import schedule
 
@@ -21,20 +22,23 @@ BUDGETS = (64, 48, 32, 24, 16, 8, 4, 2, 1)
 _DONE: dict[tuple[Any, ...], KernelCode] = {}
 
 
-def compile_kernel(kernel: Kernel, machine: Machine) -> KernelCode:
-    """Instructions with all array parameters in OCM. Raises CapacityError where no tiling fits the LRM."""
-    key = (kernel.key, machine)
+def compile_kernel(kernel: Kernel, machine: Machine, whole: Shapes | None = None) -> KernelCode:
+    """Instructions with all array parameters in OCM. Raises CapacityError where no tiling fits the LRM.
+
+    ``whole``: shapes of larger arrays of which parameters are slices that lie in place.
+    """
+    key = (kernel.key, machine, tuple(sorted((whole or {}).items())))
     if key not in _DONE:
-        _DONE[key] = _fit(kernel, machine)
+        _DONE[key] = _fit(kernel, machine, whole or {})
     return _DONE[key]
 
 
-def _fit(kernel: Kernel, machine: Machine) -> KernelCode:
+def _fit(kernel: Kernel, machine: Machine, whole: Shapes) -> KernelCode:
     problem = None
     for budget in BUDGETS:
         code = read_schedule(schedule(kernel, machine, budget))
         try:
-            return emit(code, machine)
+            return emit(code, machine, whole)
         except CapacityError as error:
             problem = error
     raise CapacityError(f"kernel {kernel.family}: {problem}") from problem

@@ -16,18 +16,18 @@ from .layout import box_of, row_major
 from .lrm import LrmAllocator
 from .movement_code import load, padded, store
 from .nest import Code, Key, Nest
-from .places import Places, array_strides, variables, weighted
+from .places import Places, Shapes, array_strides, variables, weighted
 from .product_code import is_product, product
 
 OCM_ALIGNMENT = 64
 
 
-def emit(code: Code, machine: Machine) -> KernelCode:
-    """Instructions for scheduled TIR whose parameters lie in OCM.
+def emit(code: Code, machine: Machine, whole: Shapes | None = None) -> KernelCode:
+    """Instructions for scheduled TIR whose parameters lie in OCM, those in ``whole`` as slices of arrays of that shape.
 
     Raises CapacityError where a PE's LRM is too small for the schedule's tiles.
     """
-    emitter = _Emitter(code, machine)
+    emitter = _Emitter(code, machine, whole or {})
     emitter.run(code.tree)
     taps, holdings = tuple(emitter.taps.values()), tuple(emitter.holdings.values())
     return KernelCode(tuple(emitter.code), taps, emitter.scratch_peak, emitter.lrm.peak, holdings)
@@ -36,8 +36,8 @@ def emit(code: Code, machine: Machine) -> KernelCode:
 class _Emitter:
     """Walks the tree: unrolls the sequencer's loops, allocates LRM and scratch, emits each nest."""
 
-    def __init__(self, code: Code, machine: Machine) -> None:
-        self.machine, self.places = machine, Places(code)
+    def __init__(self, code: Code, machine: Machine, whole: Shapes) -> None:
+        self.machine, self.places = machine, Places(code, whole)
         self.lrm = LrmAllocator(machine.lrm_bytes)
         self.scratch = self.scratch_peak = 0
         self.code: list[Instruction] = []

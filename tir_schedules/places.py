@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from epu.simulator.operands import SIZES, Grid, Lrm
 
 from . import nest as tree
@@ -9,16 +11,18 @@ from .kernel_code import SCRATCH, LrmValue, ParamOcm
 from .layout import Digit, Layout, box_of, layout_of, loop_dims, row_major
 from .nest import Access, Affine, Code, Key, Loop, Nest
 
+Shapes = Mapping[str, tuple[int, ...]]
+
 
 class Places:
     """Addresses of a kernel's buffers at one point of its execution.
 
     ``env`` holds the sequencer's loop variables, ``address`` the start of each allocated buffer, ``base`` the index of the
-    first element that a buffer's writer wrote last.
+    first element that a buffer's writer wrote last. A parameter in ``whole`` is a slice of an array of that shape.
     """
 
-    def __init__(self, code: Code) -> None:
-        self.buffers = code.buffers
+    def __init__(self, code: Code, whole: Shapes | None = None) -> None:
+        self.buffers, self.whole = code.buffers, whole or {}
         self.params = {key: name for name, key in code.params if key is not None}
         self.nests = list(tree.nests(code.tree))
         self.writer = {nest.target.buffer: nest for nest in reversed(self.nests)}
@@ -89,8 +93,8 @@ class Places:
         """(parameter, byte offset, byte stride per variable) of an element in OCM."""
         info = self.buffers[access.buffer]
         if access.buffer in self.params:
-            name, shape, start = self.params[access.buffer], info.shape, (0,) * len(info.shape)
-            address = 0
+            name, start = self.params[access.buffer], (0,) * len(info.shape)
+            shape, address = self.whole.get(name, info.shape), 0
         else:
             name, shape = SCRATCH, box_of(self.writer[access.buffer])
             start, address = self.base[access.buffer], self.address[access.buffer]

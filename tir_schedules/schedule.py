@@ -96,14 +96,17 @@ class _Scheduler:
         for param in self.kernel.params:
             if param.role in ("input", "constant") and param.name not in self.broadcast:
                 self.read_input(param.name, attach)
+        for name in self.kernel.stages:
+            if name in self.kernel.padded:
+                self.read_input(name, attach, self.buffer(name))
 
-    def read_input(self, name: str, attach: Any) -> None:
-        """Bring a parameter into LRM for its readers, unless a stage gathers it itself."""
-        kernel, axes = self.kernel, self.kernel.axes[name]
-        readers = [stage for stage in kernel.stages if self.reads(stage, name)]
+    def read_input(self, name: str, attach: Any, buffer: str = "") -> None:
+        """Bring a parameter, or a stage in OCM (``buffer``), into LRM for its readers, unless a stage gathers it itself."""
+        kernel, axes, buffer = self.kernel, self.kernel.axes[name], buffer or name
+        readers = [stage for stage in kernel.stages if self.reads(stage, buffer)]
         if not readers or readers[0] in kernel.padded or readers[0] in kernel.gathers:
             return
-        block = self.sch.cache_read(self.sch.get_block(readers[0]), name, LRM)
+        block = self.sch.cache_read(self.sch.get_block(readers[0]), buffer, LRM)
         reduced = kernel.reduced.get(readers[0], ())
         if any(self.tiling.get(axis, Cut()).step > 1 for axis in axes if axis in reduced):
             self.late.setdefault(readers[0], []).append((block, axes))

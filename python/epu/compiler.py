@@ -197,12 +197,14 @@ class _Driver:
         gmacs = total_macs(graph) / 1e9
         return CompiledModule(program, graph, kernels, self.seconds, peak, gmacs, views, layout.memory_map())
 
-    def schedule(self, lowered: Lowered, kernel: Kernel) -> KernelCode:
-        """Instructions of a node's kernel, or of a smaller one of its family."""
+    def schedule(
+        self, lowered: Lowered, kernel: Kernel, whole: Mapping[str, tuple[int, ...]] | None = None
+    ) -> KernelCode:
+        """Instructions of a node's kernel, or of a smaller one of its family (``whole``: see ``compile_kernel``)."""
         from epu.tir_schedules.compile_kernel import compile_kernel
 
         try:
-            return compile_kernel(kernel, self.machine)
+            return compile_kernel(kernel, self.machine, whole)
         except CapacityError as error:
             raise CapacityError(f"ONNX node '{lowered.node.name}' ({lowered.node.op}): {error}") from error
 

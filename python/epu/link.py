@@ -66,7 +66,7 @@ class Layout:
         reads = dict.fromkeys(root(self.views, name) for param, name in kernel.inputs.items() if param not in apart)
         writes = tuple(name for param, name in kernel.outputs.items() if param not in apart)
         constants = 0 if staged else len(block)
-        more = (staged, len(split.parts), split.depth)
+        more = (staged, 1 if split.in_place else len(split.parts), split.depth)
         return Task(kernel.node.name, tuple(reads), writes, constants, at, split.scratch_bytes, *more)
 
     def program(self, name: str) -> Program:
@@ -75,7 +75,8 @@ class Layout:
         for index, (kernel, split, step) in enumerate(zip(self.kernels, self.split, self.plan.steps)):
             start = len(code)
             code += step.before
-            for part, transfers in zip(split.parts, step.parts):
+            each_step = step.parts * len(split.parts) if split.in_place else step.parts
+            for part, transfers in zip(split.parts, each_step, strict=True):
                 code += transfers.before
                 taps += self.taps(kernel, part, len(code))
                 code += self.linked(kernel, part, step, transfers)
@@ -108,6 +109,7 @@ class Layout:
         base |= {
             param: step.places[root(self.views, name)][1] for param, name in {**kernel.inputs, **kernel.outputs}.items()
         }
+        base |= {param: base[param] + offset for param, offset in part.offsets.items()}
         link = Link({**base, **transfers.staged, "": step.scratch}, kernel.scalars)
         return [link.link(instruction) for instruction in part.code.instructions]
 

@@ -23,11 +23,11 @@ from epu.lowering.split import Range, Splits
 from epu.simulator.machine import Machine
 
 if TYPE_CHECKING:
-    from epu.tir_schedules.kernel import Kernel, Param
+    from epu.tir_schedules.kernel import Param
     from epu.tir_schedules.kernel_code import KernelCode
 
 Sizes = Mapping[str, int]  # part size of each cut axis, outermost loop first
-Schedule = Callable[[Lowered, "Kernel"], "KernelCode"]
+Schedule = Callable[..., "KernelCode"]  # of a node's Lowered, a kernel of its family, and the shapes of whole operands
 
 MOST_CUTS = 20_000  # looked at
 SLACK = 1.5  # of the fewest cycles by transfers: cuts within it are looked at closer

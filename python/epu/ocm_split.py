@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from epu.first_fit import align, usable
+from epu.in_place import InPlaceSearch
 from epu.lowering.lowered import Lowered
-from epu.lowering.split import Range, Ranges, Splits
+from epu.lowering.split import Range, Ranges, region
 from epu.ocm_search import OcmSearch, Schedule, part_ranges, sliced_axes
 from epu.simulator.machine import Machine
 from epu.staging import Stream, slice_of
@@ -23,18 +24,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Part:
-    """A kernel's instructions over ranges of its cut axes (none: the whole kernel)."""
+    """A kernel's instructions over ranges of its cut axes (none: the whole kernel).
+
+    ``offsets``: of a part in place, bytes from the start of each operand to the part's slice.
+    """
 
     code: KernelCode
     ranges: dict[str, Range]
+    offsets: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class SplitKernel:
-    """The parts of a kernel in order; one part without ranges where it is whole."""
+    """The parts of a kernel in order; one part without ranges where it is whole. ``in_place``: no operand is staged."""
 
     parts: tuple[Part, ...]
     depth: int = 1
+    in_place: bool = False
 
     @property
     def scratch_bytes(self) -> int:
@@ -53,16 +59,22 @@ class OcmSplitter:
         self.known: dict[Hashable, SplitKernel] = {}
 
     def split(self, lowered: Lowered, code: KernelCode) -> SplitKernel:
-        """The whole kernel where it fits, else its parts. Raises CapacityError where even the smallest part does not fit.
+        """The kernel in place where it fits, else staged in parts. Raises CapacityError where even the smallest part does not
+        fit.
 
         ``code``: the whole kernel's instructions.
         """
-        if whole_bytes(lowered, code.scratch_bytes) <= usable(self.machine.ocm_bytes):
-            return SplitKernel((Part(code, {}),))
-        key = lowered.kernel.key
+        fits = whole_bytes(lowered, code.scratch_bytes) <= usable(self.machine.ocm_bytes)
+        key = (lowered.kernel.key, fits)
         if key not in self.known:
-            self.known[key] = self.parts(lowered, code)
+            self.known[key] = self.placed(lowered, code) if fits else self.parts(lowered, code)
         return self.known[key]
+
+    def placed(self, lowered: Lowered, code: KernelCode) -> SplitKernel:
+        """Whole, or in parts that need fewer cycles."""
+        found = InPlaceSearch(lowered, code, self.machine, self.schedule).run()
+        parts = tuple(Part(each.code, each.ranges, each.offsets) for each in found)
+        return SplitKernel(parts, in_place=True)
 
     def parts(self, lowered: Lowered, code: KernelCode) -> SplitKernel:
         cut, codes = OcmSearch(lowered, code, self.machine, self.schedule).run()
@@ -82,19 +94,9 @@ def param_bytes(param: Param) -> int:
     return prod(param.shape) * np.dtype(param.dtype).itemsize
 
 
-def region(splits: Splits, labels: Sequence[str], shape: Sequence[int], ranges: Ranges) -> list[Range]:
-    """The positions of each dimension that one part touches."""
-    found = []
-    for label, extent in zip(labels, shape):
-        halo = splits.halos.get(label)
-        own = ranges.get(halo.axis if halo else label)
-        found.append((0, extent) if own is None else halo.inside(own) if halo else own)
-    return found
-
-
 def streams(lowered: Lowered, split: SplitKernel, constants_at: Mapping[str, int]) -> tuple[Stream, ...]:
     """The operands that pass through OCM: sliced ones, and whole constants. ``constants_at``: external address by parameter."""
-    if len(split.parts) == 1:
+    if split.in_place:
         return ()
     assert lowered.splits is not None
     names = {**lowered.inputs, **lowered.outputs}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import prod
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,22 +20,29 @@ from epu.operators.layer_norm_parts import ORT, normal_shift, spread_format
 from epu.operators.reduce_mean import mean_constants
 from epu.operators.row import frac
 
+if TYPE_CHECKING:
+    from epu.tir_schedules.folds import FoldShape
+    from epu.tir_schedules.kernel import Kernel
+
 
 def lower_norm_mean(node: Node, graph: Graph, rounding: str) -> Lowered:
-    from epu.tir_schedules.folds import FoldShape
+    from epu.tir_schedules import folds
     from epu.tir_schedules.layer_norm_parts import norm_mean
 
     x, count = operand(node, graph, 0), normalised_count(node, graph)
     k = mean_constants(count, frac(x), frac(x))
     scalars = {"first": k.first} if not k.factor else {"first": k.first, "factor": k.factor, "shift": k.shift}
-    shape = FoldShape(prod(x.shape) // count, count)
-    family = lambda each: norm_mean(each, rounding == ORT)  # noqa: E731
+    shape = folds.FoldShape(prod(x.shape) // count, count)
+
+    def family(each: FoldShape) -> Kernel:
+        return norm_mean(each, rounding == ORT)
+
     splits = by_fields(shape, {"m": "rows"}, family)
     return Lowered(node, family(shape), {"X": x.name}, {"Y": node.outputs[0]}, {}, scalars, splits=splits)
 
 
 def lower_norm_spread(node: Node, graph: Graph, rounding: str) -> Lowered:
-    from epu.tir_schedules.folds import FoldShape
+    from epu.tir_schedules import folds
     from epu.tir_schedules.layer_norm_parts import norm_spread
 
     x, mean, count = operand(node, graph, 0), operand(node, graph, 1), normalised_count(node, graph)
@@ -44,9 +52,12 @@ def lower_norm_spread(node: Node, graph: Graph, rounding: str) -> Lowered:
     if not is_power_of_two(count):
         factor, k = inverse(count)
         scalars.update(variance_factor=factor, variance_shift=k - ceil_log2(count))
-    shape = FoldShape(prod(x.shape) // count, count)
+    shape = folds.FoldShape(prod(x.shape) // count, count)
     seeds = (ROOT_SEED, RECIPROCAL_SEED) if node.op == "LayerNormRoot" else None
-    family = lambda each: norm_spread(each, rounding == ORT, seeds)  # noqa: E731
+
+    def family(each: FoldShape) -> Kernel:
+        return norm_spread(each, rounding == ORT, seeds)
+
     splits = by_fields(shape, {"m": "rows"}, family)
     inputs, outputs = {"X": x.name, "M": mean.name}, {"Y": node.outputs[0]}
     return Lowered(node, family(shape), inputs, outputs, {}, scalars, splits=splits)

@@ -64,6 +64,16 @@ class Splits:
     halos: dict[str, Halo] = field(default_factory=dict)
 
 
+def region(splits: Splits, labels: Sequence[str], shape: Sequence[int], ranges: Ranges) -> list[Range]:
+    """The positions of each dimension that one part touches."""
+    found = []
+    for label, extent in zip(labels, shape):
+        halo = splits.halos.get(label)
+        own = ranges.get(halo.axis if halo else label)
+        found.append((0, extent) if own is None else halo.inside(own) if halo else own)
+    return found
+
+
 def by_fields(whole: Any, fields: dict[str, str], build: Callable[[Any], Kernel]) -> Splits:
     """Splits of a kernel whose shape is a dataclass: axis → the field with its extent."""
     axes = {axis: getattr(whole, name) for axis, name in fields.items()}
