@@ -49,9 +49,9 @@ def _refused_once(graph: Graph, calibrated: bool) -> Refusals:
 
 
 def _recognised(graph: Graph) -> Graph:
-    from epu.passes import recognise_layer_norm, recognise_softmax, recognise_unary_tables
+    from epu.passes import fold_constants, recognise_layer_norm, recognise_softmax, recognise_unary_tables
 
-    return recognise_softmax(recognise_unary_tables(recognise_layer_norm(graph)))
+    return recognise_softmax(recognise_unary_tables(recognise_layer_norm(fold_constants(graph))))
 
 
 def _no_kernel(node: Node) -> UserError | None:

@@ -201,7 +201,7 @@ class _Builder:
         data = const.data if use.data is None else use.data
         want = use.want or self._neighbour_want(draft)
         kind = want if want is not None and want.dtype == str(data.dtype) else _plain_type(str(data.dtype))
-        key = (const, data.shape, kind)
+        key = (const, data.shape, kind, None if use.data is None else data.tobytes())
         if key not in self.constants:
             name = const.name or f"{self.names[draft] if draft else self.graph.name}:const"
             self.constants[key] = self._add(Tensor(name, tuple(data.shape), kind, np.asarray(data, order="C")))

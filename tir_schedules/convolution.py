@@ -44,15 +44,21 @@ class ConvShape(Windows):
     observed: bool = False  # whether the sum before requantisation can be seen
     window_terms: bool = False
     integer: bool = False  # the result is the int32 sum itself
+    addend: bool = False  # a value per filter is added after the scaling, in the place of the zero point
 
     @property
     def bytes_per_output(self) -> int:
         """LRM of an output: its sum, the sum with what is added, temporaries of 64 bits, the result."""
-        return 4 + (4 if self.integer else 1) + (4 if self.bias or self.window_terms else 0) + 12 * self.window_terms
+        return (
+            4
+            + (4 if self.dtype == "int32" else 1)
+            + (4 if self.bias or self.window_terms else 0)
+            + 12 * self.window_terms
+        )
 
     @property
     def bytes_per_filter(self) -> int:
-        return 4 * self.bias + 8 * self.per_channel + 4 * self.window_terms
+        return 4 * (self.bias + self.addend + 2 * self.per_channel + self.window_terms)
 
     @property
     def depthwise(self) -> bool:
@@ -141,14 +147,17 @@ class ConvStages:
         outputs, axes = tuple(int(extent) for extent in total.shape), "".join(self.axes["acc"])
         if s.integer:
             self.stage("Y", outputs, axes, lambda *at: total[at])
-            self.params.append(Param("Y", "output", outputs, "int32"))
+            self.params.append(Param("Y", "output", outputs, s.dtype))
             return
-        factor, shift, zero_point = (self.scale(name) for name in ("factor", "shift", "zero_point"))
+        factor, shift, added = (
+            self.scale(name) for name in ("factor", "shift", "addend" if s.addend else "zero_point")
+        )
         pick = (lambda t, g, f: t[g, f]) if s.per_channel else (lambda t, g, f: t)
 
         def body(b: Any, g: Any, f: Any, i: Any, j: Any) -> Any:
             scaled = (pick(factor, g, f), pick(shift, g, f))
-            return requantise(total[b, g, f, i, j], *scaled, zero_point, s.rounding, s.dtype)
+            last = added[g, f] if s.addend else added
+            return requantise(total[b, g, f, i, j], *scaled, last, s.rounding, s.dtype)
 
         self.stage("Y", outputs, axes, body)
         self.params.append(Param("Y", "output", outputs, s.dtype))
@@ -173,7 +182,7 @@ class ConvStages:
         return self.stage("total", outputs, axes, body)
 
     def scale(self, name: str) -> Any:
-        if self.shape.per_channel and name != "zero_point":
+        if name == "addend" or (self.shape.per_channel and name != "zero_point"):
             return self.array(name, "constant", (self.shape.groups, self.shape.filters), "gf", "int32")
         self.tensors[name] = te.var(name, "int64")
         self.params.append(Param(name, "scalar"))

@@ -33,6 +33,7 @@ class MatmulShape:
     row_terms: bool = False
     column_terms: bool = False
     integer: bool = False  # the result is the int32 sum itself
+    addend: bool = False  # a value per column is added after the scaling, in the place of the zero point
 
     @property
     def has_total(self) -> bool:
@@ -43,15 +44,15 @@ class MatmulShape:
     def product(self) -> Product:
         """What the choice of tiles depends on."""
         terms = self.row_terms + self.column_terms
-        per_output = (4 if self.integer else 1) + (4 if self.has_total else 0) + 8 * terms
-        per_column = 4 * (self.bias + 2 * self.per_column + 2 * terms)
+        per_output = (4 if self.dtype == "int32" else 1) + (4 if self.has_total else 0) + 8 * terms
+        per_column = 4 * (self.bias + self.addend + 2 * self.per_column + 2 * terms)
         contiguous = ("k", "k" if self.transposed else "n", "n")
         return Product(self.batch, self.m, self.n, self.k, (per_output, per_column), contiguous)
 
 
 def matmul(shape: MatmulShape) -> Kernel:
     """Parameters A [batch, m, k], B, (bias [n] int32), (row_sums [batch, m], b_zero [n]), (column_sums [batch, n], a_zero),
-    factor and shift (scalars, or [n] per column), zero_point, Y."""
+    factor and shift (scalars, or [n] per column), zero_point (or addend [n]), Y."""
     builder = _Builder(shape)
     builder.sums()
     builder.total()
@@ -125,15 +126,17 @@ class _Builder:
             self.stage("Y", lambda g, i, j: total[g, i, j])
         else:
             kind = (lambda name: self.array(name, "constant", "n")) if shape.per_column else self.scalar
-            factor, shift, zero_point = kind("factor"), kind("shift"), self.scalar("zero_point")
+            factor, shift = kind("factor"), kind("shift")
+            added = self.array("addend", "constant", "n") if shape.addend else self.scalar("zero_point")
 
             def finish(g: Any, i: Any, j: Any) -> Any:
                 scaled = (factor[j], shift[j]) if shape.per_column else (factor, shift)
-                return requantise(total[g, i, j], *scaled, zero_point, shape.rounding, shape.dtype)
+                last = added[j] if shape.addend else added
+                return requantise(total[g, i, j], *scaled, last, shape.rounding, shape.dtype)
 
             self.stage("Y", finish)
         extents = (shape.batch, shape.m, shape.n)
-        self.params.append(Param("Y", "output", extents, "int32" if shape.integer else shape.dtype))
+        self.params.append(Param("Y", "output", extents, shape.dtype))
 
     def kernel(self) -> Kernel:
         shape = self.shape

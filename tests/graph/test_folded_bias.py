@@ -6,15 +6,12 @@ import numpy as np
 import pytest
 
 from epu.errors import UnsupportedNode
-from epu.graph import Graph, Node, Quantized, Tensor
-from epu.lowering.linear import folded_bias
+from epu.graph import Node
+from epu.lowering.requantisation import folded_bias
 
 
 def folded(bias: int, zero: int = 0) -> int:
-    types = {"x": Quantized("int8", (1.0,), (zero,)), "w": Quantized("int8", (1.0,), (0,))}
-    tensors = {name: Tensor(name, (1, 1), kind) for name, kind in types.items()}
-    node = Node("n", "QGemm", ["x", "w"], ["y"], {})
-    found = folded_bias(node, Graph("g", [node], tensors, ["x"], ["y"]), np.array([1]), np.array([bias]), 1)
+    found = folded_bias(Node("n", "QGemm", ["x", "w"], ["y"], {}), np.array([-zero]), np.array([bias]))
     assert found is not None
     return int(found[0])
 

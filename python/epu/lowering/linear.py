@@ -1,4 +1,4 @@
-"""QLinearConv and ConvInteger; requantisation and bias, which products of matrices share."""
+"""QLinearConv and ConvInteger; the end of a product, which those of matrices share."""
 
 from __future__ import annotations
 
@@ -7,43 +7,51 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from epu.constants import multiplier, multipliers
+from epu.constants import multipliers
 from epu.errors import UnsupportedNode
-from epu.graph import Graph, Integer, Node, Quantized
+from epu.graph import Fixed, Graph, Integer, Node, Quantized, Tensor
 from epu.lowering.lowered import Lowered, dtype_of, operand, result, zero_of
 from epu.lowering.observe import covered_result, observe_sum, product_scales
+from epu.lowering.pointwise import shifted_constant
+from epu.lowering.requantisation import folded_bias
 from epu.lowering.split import by_windows
 from epu.operators.qlinear_matmul import combined_scale
-from epu.operators.row import input_tensor, quantized
+from epu.operators.requantise import fixed_multipliers
+from epu.operators.row import frac, input_tensor, quantized
 from epu.passes.expand_zero_points import FIRST_SUM
 
 if TYPE_CHECKING:
     from epu.tir_schedules.convolution import ConvShape
 
 Array = NDArray[Any]
+BIASED = ("QLinearConv", "QGemm")  # a product of matrices has sums for zero points where these have a bias
 
 
-def requantisation(scales: Array, zero_point: int) -> tuple[dict[str, Array], dict[str, int]]:
-    """Factor and shift as scalars for one scale, as int32 vectors for several; the zero point."""
+def finishing(node: Node, graph: Graph, count: int) -> tuple[dict[str, Array], dict[str, int]]:
+    """Factor and shift as scalars for one scale, as int32 vectors for several; the zero point of a quantized output, the
+    bias of a fixed-point one, of ``count`` columns or filters."""
+    y, scales = result(node, graph), np.ravel(combined_scale(node, graph))
+    factors, shifts = fixed_multipliers(scales, frac(y)) if isinstance(y.type, Fixed) else multipliers(scales)
+    bias = real_bias(node, graph)
+    constants, scalars = {}, {} if bias is not None else {"zero_point": 0 if isinstance(y.type, Fixed) else zero_of(y)}
+    if bias is not None:
+        moved = shifted_constant(node, bias, frac(bias) - frac(y)).reshape(-1)
+        constants["addend"] = np.ascontiguousarray(np.broadcast_to(moved, (count,)))
     if scales.size == 1:
-        factor, shift = multiplier(float(scales[0]))
-        return {}, {"factor": factor, "shift": shift, "zero_point": zero_point}
-    factors, shifts = multipliers(scales)
-    return {"factor": factors.astype(np.int32), "shift": shifts.astype(np.int32)}, {"zero_point": zero_point}
+        return constants, {**scalars, "factor": int(factors[0]), "shift": int(shifts[0])}
+    return {**constants, "factor": factors.astype(np.int32), "shift": shifts.astype(np.int32)}, scalars
 
 
-def folded_bias(node: Node, term: Array, bias: Array | None) -> Array | None:
-    """``bias + term`` as int32, one per column or filter; None where there is no bias and all terms are 0."""
-    if bias is None and not term.any():
-        return None
-    total = term if bias is None else term + np.ravel(bias).astype(np.int64)
-    outside = total[(total < -(2**31)) | (total >= 2**31)]
-    if outside.size:
-        raise UnsupportedNode(
-            f"ONNX node '{node.name}' ({node.op}): bias with the input's zero point must fit int32, found {outside[0]}. "
-            "Quantise the weights of that channel with a larger scale."
-        )
-    return total.astype(np.int32)
+def integer_bias(node: Node, graph: Graph) -> Array | None:
+    """The int32 bias, in units of the sums."""
+    bias = input_tensor(node, graph, 2) if node.op in BIASED else None
+    return None if bias is None or isinstance(bias.type, Fixed) else bias.data
+
+
+def real_bias(node: Node, graph: Graph) -> Tensor | None:
+    """The fixed-point bias of a fixed-point output."""
+    bias = input_tensor(node, graph, 2) if node.op in BIASED else None
+    return bias if bias is not None and isinstance(bias.type, Fixed) else None
 
 
 def lower_conv(node: Node, graph: Graph, rounding: str) -> Lowered:
@@ -56,9 +64,8 @@ def lower_conv(node: Node, graph: Graph, rounding: str) -> Lowered:
             f"ONNX node '{node.name}' ({node.op}): the weights must be constant, found the variable '{w.name}'. "
             "Store them as an initializer."
         )
-    bias = input_tensor(node, graph, 2)
     sums = w.data.reshape(w.shape[0], -1).astype(np.int64).sum(axis=1)
-    total = folded_bias(node, -zero_of(x) * sums, None if bias is None else bias.data)
+    total = folded_bias(node, -zero_of(x) * sums, integer_bias(node, graph))
     shape = conv_shape(node, graph, total is not None, rounding)
     constants, scalars = conv_constants(node, graph, shape)
     if total is not None:
@@ -79,7 +86,7 @@ def conv_constants(node: Node, graph: Graph, shape: ConvShape) -> tuple[dict[str
     constants: dict[str, Array] = {}
     scalars: dict[str, int] = {}
     if not shape.integer:
-        constants, scalars = requantisation(np.ravel(combined_scale(node, graph)), zero_of(result(node, graph)))
+        constants, scalars = finishing(node, graph, w.shape[0])
     if shape.window_terms:
         zeros = np.asarray(quantized(w).zero_point, np.int32)
         constants["w_zero"] = np.broadcast_to(zeros, (w.shape[0],))
@@ -108,8 +115,8 @@ def conv_shape(node: Node, graph: Graph, bias: bool, rounding: str) -> ConvShape
         pads=pads,
         dilations=dilations,
         bias=bias,
-        per_channel=len(kind.scale) > 1 and isinstance(y.type, Quantized),
-        rounding=rounding,
+        per_channel=len(kind.scale) > 1 and not isinstance(y.type, Integer),
+        rounding=rounding if isinstance(y.type, Quantized) else "exact",
         pad_value=zero_of(x) if any(pads) else 0,  # kernels that differ in nothing else are one
         dtype=dtype_of(y),
         x_dtype=dtype_of(x),
@@ -117,6 +124,7 @@ def conv_shape(node: Node, graph: Graph, bias: bool, rounding: str) -> ConvShape
         observed=bool(covered_result(node)),
         window_terms=any(node.inputs[FIRST_SUM[node.op] :]),
         integer=isinstance(y.type, Integer),
+        addend=real_bias(node, graph) is not None,
     )
 
 

@@ -19,7 +19,7 @@ from epu.operators.selection import depth_to_space
 
 def covered_result(node: Node) -> str:
     """The covered tensor that the group's QuantizeLinear reads; empty where there is none."""
-    if len(node.covers) < 2:
+    if len(node.covers) < 2 or node.covers[-1][1] != "QuantizeLinear":
         return ""
     (inner, _, tensors), (last, _, _) = node.covers[-2:]
     return tensors[0] if inner != last else ""

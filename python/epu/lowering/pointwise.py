@@ -12,9 +12,9 @@ from epu.constants import fixed_constant, inverse, multiplier
 from epu.errors import UnsupportedNode
 from epu.graph import Graph, Node, Quantized, Tensor
 from epu.lanes import rshr as shift_even
-from epu.lowering.linear import requantisation
 from epu.lowering.lowered import Lowered, bind_arrays, dtype_of, operand, result, zero_of
 from epu.lowering.observe import covered_result, observe_sum, product_scales
+from epu.lowering.requantisation import requantisation
 from epu.lowering.split import elementwise_kernel
 from epu.operators.activation import bounds, raw_bound, slope
 from epu.operators.qlinear_add import add_constants

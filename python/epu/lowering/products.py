@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from epu.errors import UnsupportedNode
-from epu.graph import Graph, Integer, Node, Tensor
-from epu.lowering.linear import folded_bias, requantisation
+from epu.graph import Graph, Integer, Node, Quantized, Tensor
+from epu.lowering.linear import finishing, integer_bias, real_bias
 from epu.lowering.lowered import Lowered, bind_arrays, dtype_of, operand, result, zero_of
 from epu.lowering.observe import covered_result, observe_sum, product_scales
+from epu.lowering.requantisation import folded_bias
 from epu.lowering.split import by_fields
 from epu.operators.qlinear_matmul import combined_scale
 from epu.operators.row import input_tensor, quantized
@@ -60,7 +61,7 @@ def lower_gemm(node: Node, graph: Graph, rounding: str) -> Lowered:
         form = _dense(a, b.data if turned else b.data.T)
     else:
         form = Form(1, a.shape[0], columns, a.shape[1], turned)
-    return _lowered(node, graph, rounding, form, None if c is None else c.data)
+    return _lowered(node, graph, rounding, form, integer_bias(node, graph))
 
 
 def _dense(a: Tensor, weights: Array) -> Form:
@@ -91,7 +92,7 @@ def _lowered(node: Node, graph: Graph, rounding: str, form: Form, bias: Array | 
     inputs, constants = bind_arrays(graph, names)
     scalars: dict[str, int] = {}
     if not is_integer:
-        more, scalars = requantisation(scales, zero_of(result(node, graph)))
+        more, scalars = finishing(node, graph, form.n)
         constants |= more
     constants |= {} if form.weights is None else {"B": form.weights}
     constants |= {} if total is None else {"bias": total}
@@ -139,7 +140,7 @@ def _shape(node: Node, graph: Graph, form: Form, bias: bool, per_column: bool, r
         transposed=form.transposed,
         bias=bias,
         per_column=per_column,
-        rounding=rounding,
+        rounding=rounding if isinstance(y.type, Quantized) else "exact",
         a_dtype=dtype_of(operand(node, graph, 0)),
         b_dtype=dtype_of(operand(node, graph, 1)),
         dtype=dtype_of(y),
@@ -147,4 +148,5 @@ def _shape(node: Node, graph: Graph, form: Form, bias: bool, per_column: bool, r
         row_terms="row_sums" in sums,
         column_terms="column_sums" in sums,
         integer=isinstance(y.type, Integer),
+        addend=real_bias(node, graph) is not None,
     )

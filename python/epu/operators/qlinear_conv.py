@@ -7,23 +7,27 @@ from math import prod
 import numpy as np
 
 from epu.graph import Graph, Node
-from epu.operators.qlinear_matmul import check_per_tensor_a, combined_scale, exact_matmul
-from epu.operators.requantise import requantise
+from epu.operators.qlinear_matmul import (
+    check_per_tensor_a,
+    combined_scale,
+    exact_matmul,
+    product_formats,
+    product_intervals,
+)
+from epu.operators.requantise import BIAS, RESULT, finished
 from epu.operators.row import (
-    INT8_OUTPUT,
     Array,
+    Interval,
     Ints,
     Limit,
     Operator,
     Values,
-    along,
     centred,
     input_tensor,
     int8_inputs,
     output_tensor,
     quantized,
     required,
-    value,
 )
 from epu.operators.windows import NO_AUTO_PAD, windows
 
@@ -44,9 +48,12 @@ def conv_accumulator(x: Ints, w: Ints, node: Node) -> Ints:
 
 def conv_reference(node: Node, graph: Graph, values: Values, rounding: str) -> list[Array]:
     acc = conv_accumulator(centred(node, graph, values, 0), centred(node, graph, values, 1), node)
-    if input_tensor(node, graph, 2) is not None:
-        acc = acc + along(value(node, values, 2), 1, acc.ndim)
-    return [requantise(node, graph, acc, combined_scale(node, graph), 1, rounding)]
+    return [finished(node, graph, values, acc, combined_scale(node, graph), 1, rounding)]
+
+
+def conv_intervals(node: Node, graph: Graph) -> dict[str, Interval]:
+    taps = prod(required(node, graph, 1).shape[1:])
+    return product_intervals(node, graph, taps, input_tensor(node, graph, 2))
 
 
 def integer_reference(node: Node, graph: Graph, values: Values, rounding: str) -> list[Array]:
@@ -86,8 +93,10 @@ ROWS = (
     Operator(
         name="QLinearConv",
         family="convolution",
-        limits=(int8_inputs(0, 1), INT8_OUTPUT, *CONV_LIMITS),
+        limits=(int8_inputs(0, 1), RESULT, BIAS, *CONV_LIMITS),
         reference=conv_reference,
+        intervals=conv_intervals,
+        formats=product_formats,
         macs=conv_macs,
     ),
     Operator(

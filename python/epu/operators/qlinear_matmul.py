@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from math import prod
+from itertools import product
+from math import frexp, prod
 from typing import Any
 
 import numpy as np
 
-from epu.graph import Graph, Node, Quantized
-from epu.operators.requantise import requantise
+from epu.graph import Fixed, Graph, Node, Quantized, Tensor
+from epu.operators.requantise import BIAS, RESULT, finished
 from epu.operators.row import (
-    INT8_OUTPUT,
     Array,
+    Interval,
     Ints,
     Limit,
     Operator,
@@ -19,11 +20,11 @@ from epu.operators.row import (
     centred,
     input_tensor,
     int8_inputs,
+    interval,
     output_tensor,
     quantized,
     required,
     scale32,
-    value,
 )
 
 ACCUMULATOR_BITS = 31
@@ -38,15 +39,17 @@ def exact_matmul(a: Ints, b: Ints) -> Ints:
 
 
 def combined_scale(node: Node, graph: Graph) -> Array:
-    """``f32(f32(f32(alpha*sa)*sb)/sy)``, one or one per column of b."""
+    """``f32(f32(f32(alpha*sa)*sb)/sy)``, one or one per column of b; not divided for a float output."""
     a, b = (scale32(quantized(required(node, graph, index))) for index in (0, 1))
-    alpha = np.float32(node.attrs.get("alpha", 1.0))
-    return np.asarray(alpha * a * b / scale32(quantized(output_tensor(node, graph))), np.float32)
+    product = np.float32(node.attrs.get("alpha", 1.0)) * a * b
+    out = output_tensor(node, graph)
+    return np.asarray(product / scale32(quantized(out)) if isinstance(out.type, Quantized) else product, np.float32)
 
 
 def matmul_reference(node: Node, graph: Graph, values: Values, rounding: str) -> list[Array]:
     acc = exact_matmul(centred(node, graph, values, 0), centred(node, graph, values, 1))
-    return [requantise(node, graph, acc, combined_scale(node, graph), -1, rounding)]
+    plain = Node(node.name, node.op, node.inputs[:2], node.outputs)  # no bias: what follows are sums for zero points
+    return [finished(plain, graph, values, acc, combined_scale(node, graph), -1, rounding)]
 
 
 def integer_reference(node: Node, graph: Graph, values: Values, rounding: str) -> list[Array]:
@@ -57,9 +60,32 @@ def integer_reference(node: Node, graph: Graph, values: Values, rounding: str) -
 def gemm_reference(node: Node, graph: Graph, values: Values, rounding: str) -> list[Array]:
     a, b = centred(node, graph, values, 0), centred(node, graph, values, 1)
     acc = exact_matmul(a.T if node.attrs.get("transA", 0) else a, b.T if node.attrs.get("transB", 0) else b)
-    if input_tensor(node, graph, 2) is not None:
-        acc = acc + value(node, values, 2)
-    return [requantise(node, graph, acc, combined_scale(node, graph), -1, rounding)]
+    return [finished(node, graph, values, acc, combined_scale(node, graph), -1, rounding)]
+
+
+def product_intervals(node: Node, graph: Graph, count: int, bias: Tensor | None) -> dict[str, Interval]:
+    """Bounds of a float output: ``count`` products of any codes, and the bias."""
+    ends = [x * y * count for x, y in product(*(interval(required(node, graph, index)) for index in (0, 1)))]
+    scale, offset = float(node.attrs.get("alpha", 1.0)), (0.0, 0.0) if bias is None else interval(bias)
+    low, high = sorted((scale * min(ends), scale * max(ends)))
+    return {node.outputs[0]: (low + offset[0], high + offset[1])}
+
+
+def matmul_intervals(node: Node, graph: Graph) -> dict[str, Interval]:
+    return product_intervals(node, graph, depth(node, graph), None)
+
+
+def gemm_intervals(node: Node, graph: Graph) -> dict[str, Interval]:
+    return product_intervals(node, graph, depth(node, graph), input_tensor(node, graph, 2))
+
+
+def product_formats(node: Node, graph: Graph) -> dict[str, int]:
+    """Fewer fraction bits than the range allows where one unit of the sums would pass 2**30."""
+    out = output_tensor(node, graph).type
+    if not isinstance(out, Fixed):
+        return {}
+    largest = max(float(each) for each in np.ravel(combined_scale(node, graph)))
+    return {node.outputs[0]: min(out.frac, 30 - frexp(largest)[1])}
 
 
 def depth(node: Node, graph: Graph) -> int:
@@ -112,15 +138,19 @@ MATRICES = Limit("a and b have at least two dimensions", check_matrix)
 QLINEAR_MATMUL = Operator(
     name="QLinearMatMul",
     family="matmul",
-    limits=(BYTES, INT8_OUTPUT, *PRODUCT_LIMITS, MATRICES),
+    limits=(BYTES, RESULT, *PRODUCT_LIMITS, MATRICES),
     reference=matmul_reference,
+    intervals=matmul_intervals,
+    formats=product_formats,
     macs=matmul_macs,
 )
 QGEMM = Operator(
     name="QGemm",
     family="matmul",
-    limits=(BYTES, INT8_OUTPUT, *PRODUCT_LIMITS, Limit("a and b have two dimensions", check_two_dimensions)),
+    limits=(BYTES, RESULT, BIAS, *PRODUCT_LIMITS, Limit("a and b have two dimensions", check_two_dimensions)),
     reference=gemm_reference,
+    intervals=gemm_intervals,
+    formats=product_formats,
     macs=matmul_macs,
 )
 MATMUL_INTEGER = Operator(

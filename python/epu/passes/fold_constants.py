@@ -33,8 +33,15 @@ def fold_constants(graph: Graph) -> Graph:
         if data is None:
             nodes.append(node)
         else:
-            tensors[node.outputs[0]] = replace(tensors[node.outputs[0]], data=data)
+            tensors[node.outputs[0]] = constant_tensor(tensors[node.outputs[0]], data)
     return replace(folded, nodes=nodes)
+
+
+def constant_tensor(tensor: Tensor, data: Array) -> Tensor:
+    """A float constant's range is its own, not that of all codes."""
+    if isinstance(tensor.type, Float):
+        return replace(tensor, data=data, range=None, range_source="")
+    return replace(tensor, data=data)
 
 
 def constant_result(node: Node, graph: Graph) -> Array | None:
