@@ -141,14 +141,22 @@ def _quantize(
 
 
 def compute_tensor_ranges(
-    model: ModelSource, tranges_path: str | os.PathLike[str], calibration_data: CalibrationData
+    model: ModelSource,
+    tranges_path: str | os.PathLike[str],
+    calibration_data: CalibrationData | None = None,
+    *,
+    synthetic: int | None = None,
+    shapes: Shapes | None = None,
+    seed: int = 0,
 ) -> dict[str, tuple[float, float]]:
-    """Write the .tranges of a model that is quantised already, and return the ranges.
+    """Write the .tranges of a model as it is, and return the ranges: of one that is quantised already, or of a float model,
+    all of which then runs in fixed point.
 
-    ``calibration_data`` is what ``quadric_quantize`` takes. Raises UserError as it does.
+    ``calibration_data`` and ``shapes`` are what ``quadric_quantize`` takes; ``synthetic`` is a number of random samples to
+    take instead of data. Raises UserError as it does.
     """
-    loaded = load_model(model)
-    with _samples(loaded, calibration_data, False, 0, 0) as samples:
+    loaded = load_model(model, shapes=shapes)
+    with _samples(loaded, calibration_data, synthetic is not None, synthetic or 0, seed) as samples:
         ranges = observe_ranges(loaded, samples)
     save_ranges(ranges, tranges_path)
     log.info("Saved tensor ranges to %s", tranges_path)

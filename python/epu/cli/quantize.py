@@ -28,6 +28,7 @@ from epu.errors import UserError
 @click.option(
     "--labels", type=PATH, help="One class per sample (.npy): top1 counts these instead of the float model's."
 )
+@click.option("--ranges-only", is_flag=True, help="Write DIR/<MODEL>.tranges of the model as it is, and no model.")
 def command(
     model: Path,
     output: Path,
@@ -41,10 +42,12 @@ def command(
     metric: str,
     evaluation: Path | None,
     labels: Path | None,
+    ranges_only: bool,
 ) -> None:
     """Quantise the float model MODEL to symmetric int8.
 
-    Writes DIR/<stem>_opt_sym_int8_q.onnx and its .tranges beside it.
+    Writes DIR/<stem>_opt_sym_int8_q.onnx and its .tranges beside it. With --ranges-only the model stays what it is: a float
+    model compiles with its .tranges alone, all in fixed point, and one that others quantised needs no other file.
     """
     if (calib is None) == (synthetic is None):
         found = "neither" if calib is None else "both"
@@ -52,6 +55,9 @@ def command(
     if accuracy_drop is None and (evaluation or labels):
         raise UserError("--eval and --labels must come with --accuracy-drop, found none. Add --accuracy-drop 0.01.")
     fixed = parse_shapes(shapes)
+    if ranges_only:
+        _write_ranges(model, output / f"{model.name}.tranges", calib, synthetic, fixed or None)
+        return
     from epu.quantization.accuracy import Target
     from epu.quantize import quadric_quantize
     from epu.reports import accuracy_table
@@ -74,6 +80,16 @@ def command(
         click.echo(accuracy_table(result.accuracy))
     click.echo(f"Quantized model: {result.qmodel_path}")
     click.echo(f"Tensor ranges: {result.tranges_path}")
+
+
+def _write_ranges(
+    model: Path, tranges: Path, calib: Path | None, synthetic: int | None, shapes: dict[str, tuple[int, ...]] | None
+) -> None:
+    from epu.quantize import compute_tensor_ranges
+
+    with busy(f"Calibrating {model.name}"):
+        compute_tensor_ranges(model, tranges, calib, synthetic=synthetic, shapes=shapes)
+    click.echo(f"Tensor ranges: {tranges}")
 
 
 def _labels(path: Path | None) -> list[int] | None:
