@@ -1,11 +1,9 @@
-"""ONNX → Relay for pooling and resizing, and the window arithmetic that convolution shares."""
+"""ONNX → Relay for pooling, and the window arithmetic that convolution shares."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import Any
-
-from numpy.typing import NDArray
 
 from epu.relay_passes.onnx_elementwise import Converter
 from epu.relay_passes.onnx_node import OnnxNode, Shape, Value
@@ -129,56 +127,9 @@ def global_average_pool(node: OnnxNode) -> Value:
     return node.result(*global_average_expr(node, node.input(0).expr))
 
 
-RESIZE_METHODS = {"nearest": "nearest_neighbor", "linear": "linear", "cubic": "cubic"}
-
-
-def resize(node: OnnxNode) -> Value:
-    """Of the two spatial axes, by constant ``sizes`` (input 3) or ``scales`` (input 2, or 1 in opset 10)."""
-    value = node.input(0)
-    shape = _resized(node, value.shape)
-    if value.rank != 4 or shape[:2] != value.shape[:2]:
-        raise node.refuse("only axes 2 and 3 may be resized", f"{value.shape} to {shape}", "Transpose the tensor first")
-    _require_plain_resize(node, shape)
-    mode, nearest = node.text("mode", "nearest"), node.text("nearest_mode", "round_prefer_floor")
-    where = node.text("coordinate_transformation_mode", "half_pixel" if node.opset > 10 else "asymmetric")
-    call = relay.image.resize2d(
-        value.expr,
-        shape[2:],
-        layout="NCHW",
-        method=RESIZE_METHODS[mode],
-        coordinate_transformation_mode="half_pixel" if where == "pytorch_half_pixel" else where,
-        rounding_method=(nearest if node.opset > 10 else "floor") if mode == "nearest" else "",
-        cubic_alpha=node.attr("cubic_coeff_a", -0.75),
-    )
-    return node.result(node.emit(call), shape)
-
-
-def _require_plain_resize(node: OnnxNode, shape: Shape) -> None:
-    """Relay knows the sizes alone: no filter before a reduction, and no scale that is not their quotient."""
-    if node.attr("antialias", 0):
-        raise node.refuse("antialias must be 0", 1, "Use an AveragePool before it")
-    if node.text("coordinate_transformation_mode", "") == "pytorch_half_pixel" and 1 in shape[2:]:
-        raise node.refuse("pytorch_half_pixel must make more than one element of each axis", shape, "Use a pooling")
-    if not node.has(3):
-        exact = [size * float(scale) for size, scale in zip(node.input(0).shape, _scales(node))]
-        if any(abs(size - round(size)) > 1e-4 for size in exact):
-            raise node.refuse("size * scale must be whole", [round(size, 3) for size in exact], "Give sizes instead")
-
-
-def _scales(node: OnnxNode) -> NDArray[Any]:
-    return node.data(2 if node.opset > 10 else 1)
-
-
-def _resized(node: OnnxNode, shape: Shape) -> Shape:
-    if node.has(3):
-        return tuple(int(size) for size in node.data(3))
-    return tuple(int(size * float(scale) + 1e-4) for size, scale in zip(shape, _scales(node)))
-
-
 CONVERTERS: dict[str, Converter] = {
     "MaxPool": max_pool,
     "AveragePool": average_pool,
-    "Resize": resize,
     "GlobalAveragePool": global_average_pool,
     "GlobalMaxPool": global_max_pool,
 }

@@ -234,3 +234,50 @@ def test_functions_of_several_kernels(op: str) -> None:
 
 def test_log_of_a_sum() -> None:
     check("ReduceLogSum", [np.abs(real(2, 3, 4)) + np.float32(0.1)], axes=[1])
+
+
+NONE = np.zeros(0, np.float32)
+CROP = np.array([0, 0, 0.2, -0.2, 1, 1, 0.8, 1.1], np.float32)
+RESIZES: dict[str, tuple[Array, Array, tuple[int, ...] | None, tuple[float, ...], dict[str, Any]]] = {
+    "symmetric": (
+        real(1, 2, 5, 6),
+        NONE,
+        None,
+        (1, 1, 1.7, 0.6),
+        {"coordinate_transformation_mode": "half_pixel_symmetric"},
+    ),
+    "scales that are not whole": (real(1, 2, 5, 6), NONE, None, (1, 1, 1.7, 0.6), {}),
+    "crop": (
+        real(1, 2, 5, 6),
+        CROP,
+        (1, 2, 7, 8),
+        (),
+        {"coordinate_transformation_mode": "tf_crop_and_resize", "extrapolation_value": 3.0},
+    ),
+    "one pixel": (real(1, 2, 5, 6), NONE, (1, 2, 1, 5), (), {"coordinate_transformation_mode": "pytorch_half_pixel"}),
+    "named axes": (real(1, 2, 5, 6), NONE, (9, 13), (), {"axes": [2, 3], "keep_aspect_ratio_policy": "not_larger"}),
+    "antialias": (real(1, 2, 5, 6), NONE, (1, 2, 3, 4), (), {"antialias": 1}),
+    "one spatial axis": (real(1, 2, 7), NONE, (1, 2, 14), (), {}),
+    "three spatial axes": (real(1, 2, 3, 4, 5), NONE, (1, 2, 6, 8, 7), (), {}),
+    "the last axis stays": (real(1, 4, 5, 2), NONE, (1, 7, 9, 2), (), {}),
+}
+RESIZE_MODES = {
+    "nearest": {"mode": "nearest", "nearest_mode": "round_prefer_ceil"},
+    "linear": {"mode": "linear"},
+    "cubic": {"mode": "cubic", "cubic_coeff_a": -0.5, "exclude_outside": 1},
+}
+NOT_IN_ORT = {("antialias", "nearest"), *((case, "cubic") for case in ("one spatial axis", "three spatial axes"))}
+CASES = [(case, mode) for case in RESIZES for mode in RESIZE_MODES if (case, mode) not in NOT_IN_ORT]
+
+
+@pytest.mark.parametrize(("name", "mode"), CASES)
+def test_resize(name: str, mode: str) -> None:
+    x, roi, sizes, scales, attrs = RESIZES[name]
+    arrays = [x, roi, np.array(scales, np.float32), *([] if sizes is None else [np.array(sizes, np.int64)])]
+    check("Resize", arrays, range(1, len(arrays)), 19, **{**RESIZE_MODES[mode], **attrs})
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+@pytest.mark.parametrize(("op", "opset"), [("Upsample", 9), ("Resize", 10)])
+def test_resize_of_old(op: str, opset: int, mode: str) -> None:
+    check(op, [real(1, 2, 5, 6), np.array([1, 1, 2, 2], np.float32)], (1,), opset, mode=mode)

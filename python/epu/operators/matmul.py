@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 
 from epu.constants import ceil_log2
-from epu.graph import Graph, Node
+from epu.graph import Float, Graph, Node
 from epu.lanes import mulr, rshr, saturate
 from epu.operators.qlinear_matmul import check_two_dimensions
 from epu.operators.row import (
@@ -73,11 +73,22 @@ def gemm_reference(node: Node, graph: Graph, values: Values, rounding: str) -> l
 
 
 def matmul_intervals(node: Node, graph: Graph) -> dict[str, Interval]:
-    ends = [x * y for x, y in product(*(interval(required(node, graph, index)) for index in (0, 1)))]
-    low, high = (depth(node, graph) * end for end in (min(ends), max(ends)))
+    low, high = _sum_ends(node, graph)
     bias = input_tensor(node, graph, 2)
     offset = interval(bias) if bias is not None else (0.0, 0.0)
     return {node.outputs[0]: (low + offset[0], high + offset[1])}
+
+
+def _sum_ends(node: Node, graph: Graph) -> Interval:
+    """Of a constant right side the sums of its columns, else as many of the largest product as there are."""
+    a, b = interval(required(node, graph, 0)), required(node, graph, 1)
+    if b.data is None or not isinstance(b.type, Float):
+        ends = [x * y * depth(node, graph) for x, y in product(a, interval(b))]
+        return min(ends), max(ends)
+    inner = -1 if node.attrs.get("transB", 0) or b.data.ndim == 1 else -2
+    data = np.asarray(b.data, np.float64)
+    up, down = np.maximum(data, 0.0).sum(axis=inner), np.minimum(data, 0.0).sum(axis=inner)
+    return float((up * a[0] + down * a[1]).min()), float((up * a[1] + down * a[0]).max())
 
 
 def check_depth(node: Node, graph: Graph) -> str | None:
