@@ -93,7 +93,8 @@ class Explainer:
     ) -> NDArray[np.int8]:
         if output.op.startswith(CUSTOM_OP):  # its kernels are compared with its own reference while compiling
             return np.full(np.count_nonzero(wrong), Reason.CUSTOM, np.int8)
-        tensor = self._places.source_of(output.tensor, iss)
+        source = self._places.source_of(output.tensor, iss)
+        tensor = source if source in self._ort else output.tensor
         reading = self._kernels.reading(output, tensor, iss)
         region = Region(self._exact.nodes, reading.leaf, self._kernels.as_constant if reading.fixed else None)
         deviation, wrong = deviation.shaped(self._ort[tensor].shape), wrong.reshape(self._ort[tensor].shape)
@@ -200,7 +201,8 @@ class Explainer:
         operands = [reals_of(region.operand(name)) if name else None for name in node.input]
         units = [self._kernels.unit(name) for name in node.input]
         coarse = [name in reading.inner for name in node.input]
-        return Case(node, operands, exact, unit, units, coarse)
+        constant = [self._exact.nodes.constant(name) is not None for name in node.input]
+        return Case(node, operands, exact, unit, units, coarse, constant)
 
     def _integers(
         self, tensor: str, region: Region, deviation: Deviation, wrong: NDArray[np.bool_]

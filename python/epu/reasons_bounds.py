@@ -20,6 +20,7 @@ Reals = NDArray[np.float64]
 
 FLOAT64 = 2.0**-50  # of the judge itself
 ANY = 2.0**-22  # of the peak: the 133 dB that every operator keeps
+INVERSE = 2.0**-32  # of a constant
 RECIPROCAL = 2.0**-29  # reciprocal and inverse square root, with their rounded argument
 SMOOTH = 2.0**-28
 EXP_UNITS, EXACT_EXP_UNITS = 10 * 2.0**-30, 2.0**-31
@@ -28,7 +29,8 @@ EXP_UNITS, EXACT_EXP_UNITS = 10 * 2.0**-30, 2.0**-31
 @dataclass(frozen=True)
 class Case:
     """A node: its operands in reals (None where absent), its exact result, one unit of the ISS result, and per operand
-    one unit of its own, 0 for what the kernel knows exactly. ``coarse``: operands that the kernel knows better than shown."""
+    one unit of its own, 0 for what the kernel knows exactly. ``coarse``: operands that the kernel knows better than shown.
+    ``constant``: operands whose inverse is known at compile time."""
 
     node: onnx.NodeProto
     operands: Sequence[Any]
@@ -36,6 +38,7 @@ class Case:
     unit: float
     units: Sequence[float]
     coarse: Sequence[bool]
+    constant: Sequence[bool] = ()
     exact_exponentials: bool = False
 
 
@@ -68,6 +71,8 @@ def _smooth(largest: float) -> Bound:
 
 def _div(case: Case) -> Any:
     divisor = np.abs(case.operands[1])
+    if any(case.constant[1:]):
+        return 0.5 * case.unit + INVERSE * np.abs(case.exact)
     relative = np.full(divisor.shape, (3 if case.coarse[1] else 1) * RECIPROCAL)
     if case.coarse[1]:
         relative = relative + 0.5 * case.units[1] / np.maximum(divisor, case.units[1])
