@@ -7,7 +7,6 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
 from click.testing import CliRunner
 from numpy.typing import NDArray
@@ -17,9 +16,11 @@ from epu.cli.group import epu
 from epu.custom_bodies import open_bodies
 from epu.custom_match import replace_subgraphs
 from epu.errors import UserError
+from epu.graph import TensorType
 from epu.hw_config import HWConfig
 from epu.job import ChimeraJob
 from epu.models import wave_attention, waveformer_int8_file, waveformer_windows
+from epu.observed import TensorMap
 from epu.onnx_load import load_model, save_model
 from epu.ort_reference import OrtReference
 from epu.ranges import save_ranges
@@ -31,17 +32,23 @@ Raw = dict[str, NDArray[Any]]
 MODULE = "epu.models.wave_attention"
 
 
-def tensors_of(job: ChimeraJob, inputs: dict[str, NDArray[Any]]) -> Raw:
-    """Every tensor that the run shows, in raw integers, the outputs among them."""
+def tensors_of(job: ChimeraJob, inputs: Raw) -> dict[str, tuple[TensorType, NDArray[Any]]]:
+    """Every tensor that the run shows, the outputs among them: its type and raw integers."""
     recorder = TapRecorder(job.program)
     result = simulate(job.program, encode(job.program.inputs, inputs), listeners=(recorder,))
-    return {**recorder.tensors, **result.outputs}
+    types = TensorMap(job.chain.model, job.compiled)
+    return {name: (types.type_of(name), raw) for name, raw in {**recorder.tensors, **result.outputs}.items()}
 
 
-def assert_same_bits(one: Raw, other: Raw, least: int) -> None:
-    shared = one.keys() & other.keys()
+def assert_same_bits(one: ChimeraJob, other: ChimeraJob, inputs: Raw, least: int) -> None:
+    """In every tensor that both hold in the same format, ``least`` of them or more, the outputs among them."""
+    first, second = tensors_of(one, inputs), tensors_of(other, inputs)
+    shared = {name for name in first.keys() & second.keys() if first[name][0] == second[name][0]}
     assert len(shared) >= least
-    assert [name for name in sorted(shared) if not np.array_equal(one[name].ravel(), other[name].ravel())] == []
+    assert set(one.graph.outputs) <= shared
+    assert [
+        name for name in sorted(shared) if not np.array_equal(first[name][1].ravel(), second[name][1].ravel())
+    ] == []
 
 
 @pytest.fixture(scope="module")
@@ -72,8 +79,7 @@ def test_the_small_block_has_the_same_bits(
 ) -> None:
     native = compiled(files, "native", tmp_path, rounding=rounding)
     custom = compiled(files, "custom", tmp_path, rounding=rounding, custom_ops=custom_ops)
-    assert "y" in custom.graph.outputs
-    assert_same_bits(tensors_of(native, {"x": sample()}), tensors_of(custom, {"x": sample()}), least=12)
+    assert_same_bits(native, custom, {"x": sample()}, least=30)
 
 
 def test_validation_compares_the_node_with_its_body(files: dict[str, Path], tmp_path: Path) -> None:
@@ -81,10 +87,9 @@ def test_validation_compares_the_node_with_its_body(files: dict[str, Path], tmp_
     result = job.validate_ort_iss({"x": sample()})
     assert result.passed
     names = [row["Name"] for row in result if row["mode"] == "isolated"]
-    native = small_attention()
-    assert len(names) == len(native.graph.node)  # what lies within is compared too
-    assert "CustomOp/waveAttention0:0" in names
-    assert "CustomOp/waveAttention0:MatMul:0" in names
+    within = [name for name in names if name.startswith("CustomOp/waveAttention0:")]
+    assert len(within) > 25  # of 44: what the composition makes too is compared
+    assert {"CustomOp/waveAttention0:0", "CustomOp/waveAttention0:MatMul:0"} <= set(within)
 
 
 def test_the_body_in_place_is_the_native_model(files: dict[str, Path]) -> None:
@@ -131,10 +136,6 @@ def test_waveformer_has_the_same_bits(tmp_path: Path) -> None:
     assert sum(node.op_type.startswith("QuadricCustomOp") for node in model.graph.node) == 6
     windows, _ = waveformer_windows("test", 1)
     window = {"input": windows.astype(np.float32).reshape(1, 1, 8, 1000)}
-    found = [
-        tensors_of(compiled(paths, name, tmp_path, **settings), window)
-        for name, settings in (("native", {}), ("custom", {"custom_ops": MODULE}))
-    ]
-    assert_same_bits(*found, least=200)
-    assert "logits" in found[1]
-    assert isinstance(model, onnx.ModelProto)
+    native = compiled(paths, "native", tmp_path)
+    custom = compiled(paths, "custom", tmp_path, custom_ops=MODULE)
+    assert_same_bits(native, custom, window, least=300)
