@@ -99,3 +99,16 @@ def cosine(a: Array, b: Array) -> float:
 def listed(embedding: Array) -> list[float]:
     """The numbers themselves: equal where every bit is."""
     return [float(each) for each in embedding.ravel()]
+
+
+def boxes_apart(found: list[Box], expected: list[Box]) -> str:
+    """How far the farthest corner is from that of the nearest expected box."""
+    if not found or len(found) != len(expected):
+        return f"{len(found)} boxes, {len(expected)} expected"
+    distances = np.abs(np.asarray(found)[:, np.newaxis] - np.asarray(expected)).max(axis=-1)
+    return f"corners up to {max(distances.min(axis=0).max(), distances.min(axis=1).max())} pixels apart"
+
+
+def texts_apart(found: str, expected: str) -> str:
+    """Both texts."""
+    return f"'{found}', expected '{expected}'"

@@ -76,6 +76,11 @@ REAL_MODELS = (
         "ddddocr_det", "images", (1, 3, 416, 416), "boxes", plain(partial(decode_outputs.object_boxes, size=416))
     ),
 )
+APART: dict[str, Callable[[Any, Any], str]] = {
+    "text": decode_outputs.texts_apart,
+    "text boxes": decode_outputs.boxes_apart,
+    "boxes": decode_outputs.boxes_apart,
+}
 BY_NAME = {model.name: model for model in REAL_MODELS}
 
 
@@ -160,7 +165,14 @@ def answers(job: ChimeraJob, case: Case, inputs: dict[str, Array]) -> dict[str, 
         found[kernels] = decode(output)
         found[f"equal_to_{kernels}"] = found["iss"] == found[kernels]
         found[f"cosine_to_{kernels}"] = decode_outputs.cosine(iss, output)
+        found[f"apart_from_{kernels}"] = apart(case.model, found["iss"], found[kernels])
     return found
+
+
+def apart(model: RealModel, found: Any, expected: Any) -> str:
+    """In what an answer differs; empty where it does not."""
+    describe = APART.get(model.meaning)
+    return "" if found == expected or describe is None else describe(found, expected)
 
 
 def integer_session(path: Path) -> Any:
@@ -235,10 +247,13 @@ def table_row(case: Case, rounding: str, results: list[dict[str, Any]]) -> dict[
 
 
 def equal_text(results: list[dict[str, Any]], kernels: str) -> str:
-    """Whether all answers are equal; the cosine of the outputs where it is not 1."""
-    lowest = min(each["answers"][f"cosine_to_{kernels}"] for each in results)
-    verdict = "equal" if all(each["answers"][f"equal_to_{kernels}"] for each in results) else "differs"
-    return verdict if lowest > 1 - 1e-9 else f"{verdict}, {lowest:.6f}"
+    """Whether all answers are equal, in what those differ that are not, and the cosine of the outputs unless it is 1."""
+    answers = [each["answers"] for each in results]
+    lowest = min(each[f"cosine_to_{kernels}"] for each in answers)
+    equal = all(each[f"equal_to_{kernels}"] for each in answers)
+    parts = ["equal" if equal else "differs", *dict.fromkeys(each[f"apart_from_{kernels}"] for each in answers)]
+    parts += [] if lowest > 1 - 1e-9 else [f"cosine {lowest:.6f}"]
+    return ", ".join(part for part in parts if part)
 
 
 def lines(row: dict[str, str], first: bool) -> list[str]:

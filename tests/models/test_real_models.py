@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.decode_outputs import cosine, greedy_text, object_boxes, text_boxes, top_1
+from benchmarks.decode_outputs import boxes_apart, cosine, greedy_text, object_boxes, text_boxes, top_1
 from benchmarks.real_models import BY_NAME, FORMS, HELD_OUT, MODELS, ROUNDINGS, Case, compiled_job, validated
 
 LEAST_COSINE = 0.999  # of an embedding: one int8 element off by one in the middle of the network turns it by less
@@ -80,6 +80,13 @@ def test_object_boxes_are_decoded_by_cell_and_freed_of_overlaps() -> None:
     head[0, 0] = [4, 4, np.log(2), np.log(2), 0.5, 0.9]
     head[0, 5] = [0, 0, 0, 0, 0.3, 0.3]  # below the least score
     assert object_boxes(head, 64) == [(24, 12, 56, 28), (24, 24, 40, 40)]
+
+
+def test_boxes_are_paired_with_the_nearest() -> None:
+    found, expected = [(0, 0, 9, 9), (20, 20, 30, 30)], [(20, 21, 30, 33), (0, 0, 9, 8)]
+    assert boxes_apart(found, expected) == "corners up to 3 pixels apart"
+    assert boxes_apart([*found, (0, 0, 1, 1)], expected) == "3 boxes, 2 expected"
+    assert boxes_apart([], []) == "0 boxes, 0 expected"
 
 
 def test_class_and_cosine() -> None:
