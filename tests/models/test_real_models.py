@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks.decode_outputs import boxes_apart, cosine, greedy_text, object_boxes, text_boxes, top_1
-from benchmarks.real_models import BY_NAME, FORMS, HELD_OUT, MODELS, ROUNDINGS, Case, compiled_job, validated
+from benchmarks.real_cases import BY_NAME, FORMS, HELD_OUT, MODELS, ROUNDINGS, Case, compiled_job, validated
 
 LEAST_COSINE = 0.999  # of an embedding: one int8 element off by one in the middle of the network turns it by less
 MAC_OPS = ("Conv", "MatMul", "Gemm")
