@@ -29,7 +29,7 @@ from epu.save_chain import save_chain
 from epu.simulator.fixed_point import NUMPY_DTYPE
 from epu.simulator.program import Buffer, Program
 from epu.simulator.simulation import RunResult, simulate
-from epu.stages import Chain
+from epu.stages import Chain, Compiled
 from epu.tensor_facts import TensorFacts, facts_of
 
 if TYPE_CHECKING:
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
     from epu.notebook_html import MemoryView
-    from epu.observed import Compiled
     from epu.ort_reference import InputSpec
     from epu.ranges import Ranges
     from epu.validate import Progress

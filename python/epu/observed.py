@@ -30,14 +30,6 @@ class Compiled(Protocol):
     @property
     def graph(self) -> Graph: ...
 
-    @property
-    def peak(self) -> Any:
-        """``ocm_bytes``, ``lrm_bytes`` and ``ext_temp_bytes``."""
-        ...
-
-    @property
-    def gmacs(self) -> float: ...
-
     def golden(self, inputs: Tensors, force: Tensors | None = None) -> Tensors:
         """Every tensor in raw integers, computed on the CPU; ``force`` replaces tensors once they are recorded."""
         ...

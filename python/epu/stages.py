@@ -9,12 +9,13 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from epu.errors import UserError
+from epu.graph import Graph
 from epu.raw_tensors import Arrays, check_names, decode_one, encode_one
 from epu.simulator.fixed_point import decode_raw
 from epu.simulator.program import Buffer, Program
@@ -24,10 +25,31 @@ from epu.simulator.timing import CycleCount
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-    from epu.observed import Compiled
     from epu.ort_reference import InputSpec, OrtReference
 
 Tensors = Mapping[str, NDArray[Any]]
+
+
+class Compiled(Protocol):
+    """What a stage needs of a compiled module (``epu.compiler.CompiledModule``)."""
+
+    @property
+    def program(self) -> Program: ...
+
+    @property
+    def graph(self) -> Graph: ...
+
+    @property
+    def peak(self) -> Any:
+        """``ocm_bytes``, ``lrm_bytes`` and ``ext_temp_bytes``."""
+        ...
+
+    @property
+    def gmacs(self) -> float: ...
+
+    def golden(self, inputs: Tensors, force: Tensors | None = None) -> Tensors:
+        """See ``epu.observed.Compiled``."""
+        ...
 
 
 @dataclass(frozen=True)
