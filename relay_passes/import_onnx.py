@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from epu.relay_passes.onnx_custom import CONVERTERS as CUSTOM
 from epu.relay_passes.onnx_custom import base_type
+from epu.relay_passes.onnx_einsum import CONVERTERS as EINSUM
 from epu.relay_passes.onnx_elementwise import CONVERTERS as ELEMENTWISE
 from epu.relay_passes.onnx_functions import CONVERTERS as FUNCTIONS
 from epu.relay_passes.onnx_layout import CONVERTERS as LAYOUT
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 Names = dict[tuple[str, int], str]  # (node name, output index) -> ONNX tensor name, in ONNX order
 
-TABLES = (CUSTOM, ELEMENTWISE, FUNCTIONS, LAYOUT, LINEAR, POOLING, QUANTIZED, RESIZE, SELECTION)
+TABLES = (CUSTOM, EINSUM, ELEMENTWISE, FUNCTIONS, LAYOUT, LINEAR, POOLING, QUANTIZED, RESIZE, SELECTION)
 CONVERTERS = {op: converter for table in TABLES for op, converter in table.items()}
 assert len(CONVERTERS) == sum(len(table) for table in TABLES), "an ONNX op has two converters"
 

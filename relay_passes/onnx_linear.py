@@ -8,6 +8,7 @@ from math import prod
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from epu.relay_passes.onnx_elementwise import Converter
 from epu.relay_passes.onnx_node import OnnxNode, Shape, Value, constant
@@ -86,6 +87,29 @@ def matmul(node: OnnxNode) -> Value:
         return node.emit(relay.nn.batch_matmul(a, b))
 
     return node.result(*matmul_expr(node, node.input(0), node.input(1), dense, batch))
+
+
+def product_along(node: OnnxNode, value: Any, shape: Shape, axis: int, weights: NDArray[np.float32]) -> Any:
+    """Each row of ``value`` along an axis times constant ``weights`` [out, size]."""
+    last = len(shape) - 1
+    swapped = [last if k == axis else axis if k == last else k for k in range(len(shape))]
+    turned = [shape[k] for k in swapped]
+    rows = value if axis == last else node.emit(relay.transpose(value, swapped))
+    flat = node.emit(relay.reshape(rows, (prod(turned[:-1]), turned[-1])))
+    product = node.emit(relay.nn.dense(flat, relay.const(weights)))
+    result = node.emit(relay.reshape(product, (*turned[:-1], weights.shape[0])))
+    return result if axis == last else node.emit(relay.transpose(result, swapped))
+
+
+def cumulative_sum(node: OnnxNode) -> Value:
+    """As a product with a triangle of ones."""
+    value = node.input(0)
+    axis = int(node.data(1).reshape(-1)[0]) % value.rank
+    if value.dtype != "float32":
+        raise node.refuse("the input must be float32", value.dtype, "Cast it")
+    ones = np.tril(np.ones((value.shape[axis],) * 2, np.float32), -1 if node.attr("exclusive", 0) else 0)
+    weights = ones.T.copy() if node.attr("reverse", 0) else ones
+    return node.result(product_along(node, value.expr, value.shape, axis, weights), value.shape)
 
 
 def gemm(node: OnnxNode) -> Value:
@@ -184,4 +208,10 @@ def _grown(window: Window, size: int, axis: int) -> int:
     return (size - 1) * window.strides[axis] + reach - window.pads[axis] - window.pads[axis + len(window.kernel)]
 
 
-CONVERTERS: dict[str, Converter] = {"MatMul": matmul, "Gemm": gemm, "Conv": conv, "ConvTranspose": conv_transpose}
+CONVERTERS: dict[str, Converter] = {
+    "MatMul": matmul,
+    "Gemm": gemm,
+    "Conv": conv,
+    "ConvTranspose": conv_transpose,
+    "CumSum": cumulative_sum,
+}

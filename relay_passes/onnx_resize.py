@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from epu.relay_passes.onnx_elementwise import Converter
+from epu.relay_passes.onnx_linear import product_along
 from epu.relay_passes.onnx_node import OnnxNode, Shape, Value
 from epu.relay_passes.resize_weights import ROUNDINGS, Axis, coordinates, outside, weights
 from epu.relay_passes.tvm_relay import relay
@@ -142,18 +141,7 @@ def _weighted(node: OnnxNode, value: Any, shape: Shape, axis: Axis, asked: Resiz
         antialias=bool(node.attr("antialias", 0)),
         exclude_outside=bool(node.attr("exclude_outside", 0)),
     )
-    return _along(node, value, shape, axis, lambda rows: node.emit(relay.nn.dense(rows, relay.const(matrix))))
-
-
-def _along(node: OnnxNode, value: Any, shape: Shape, axis: Axis, product: Callable[[Any], Any]) -> Any:
-    """``product`` of the rows along an axis, between transposes where it is not the last."""
-    last = len(shape) - 1
-    swapped = [last if k == axis.index else axis.index if k == last else k for k in range(len(shape))]
-    turned = [shape[k] for k in swapped]
-    rows = value if axis.index == last else node.emit(relay.transpose(value, swapped))
-    flat = node.emit(relay.reshape(rows, (prod(turned[:-1]), axis.size)))
-    result = node.emit(relay.reshape(product(flat), (*turned[:-1], axis.out)))
-    return result if axis.index == last else node.emit(relay.transpose(result, swapped))
+    return product_along(node, value, shape, axis.index, matrix)
 
 
 def _extrapolated(node: OnnxNode, value: Any, axis: Axis, asked: Resize) -> Any:

@@ -281,3 +281,30 @@ def test_resize(name: str, mode: str) -> None:
 @pytest.mark.parametrize(("op", "opset"), [("Upsample", 9), ("Resize", 10)])
 def test_resize_of_old(op: str, opset: int, mode: str) -> None:
     check(op, [real(1, 2, 5, 6), np.array([1, 1, 2, 2], np.float32)], (1,), opset, mode=mode)
+
+
+SIZES = dict(zip("bhijklqd", (2, 3, 4, 5, 3, 6, 4, 7), strict=True))
+EQUATIONS = (
+    "bhqd,bhkd->bhqk",
+    "bij,jk->bki",
+    "bijk,bkl->bijl",
+    "i,j->ij",
+    "ij->i",
+    "ij,kj->",
+    "bij,bjk,kl->bil",
+    "ij,i",
+)
+
+
+@pytest.mark.parametrize("constant", [(), (0,)], ids=str)
+@pytest.mark.parametrize("equation", EQUATIONS)
+def test_einsum(equation: str, constant: tuple[int, ...]) -> None:
+    terms = equation.split("->")[0].split(",")
+    operands = [real(*(SIZES[label] for label in term)) for term in terms]
+    check("Einsum", operands, constant if len(terms) > 1 else (), equation=equation)
+
+
+@pytest.mark.parametrize("attrs", [{}, {"exclusive": 1}, {"reverse": 1}, {"exclusive": 1, "reverse": 1}], ids=str)
+@pytest.mark.parametrize("axis", [0, -1])
+def test_cumulative_sum(axis: int, attrs: dict[str, Any]) -> None:
+    check("CumSum", [real(3, 4, 5), np.array(axis, np.int64)], (1,), **attrs)
