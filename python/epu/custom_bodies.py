@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import onnx
@@ -61,7 +62,7 @@ def _constants(node: onnx.NodeProto, body: onnx.FunctionProto) -> Iterator[onnx.
     names = _names(node, body)
     for each in body.node:
         if each.op_type == "Constant":
-            values = ReferenceEvaluator(each).run(None, {})
+            values: Any = ReferenceEvaluator(each).run(None, {})
             yield numpy_helper.from_array(
                 np.asarray(values[0]), names.get(each.output[0], f"{node.name}:{each.output[0]}")
             )
@@ -84,7 +85,7 @@ def open_chain(chain: Chain) -> tuple[Chain, frozenset[str]]:
 
 def _names(node: onnx.NodeProto, body: onnx.FunctionProto) -> dict[str, str]:
     """Tensor of the body → tensor of the model; an input that the node leaves out is absent."""
-    known = next((helper.get_attribute_value(each) for each in node.attribute if each.name == TENSORS), [])
+    known: list[bytes] = next((helper.get_attribute_value(each) for each in node.attribute if each.name == TENSORS), [])
     names = dict(text.decode().split("=", 1) for text in known)
     names.update(dict.fromkeys(body.input, ""))
     names.update(zip(body.input, node.input))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +133,26 @@ def test_rounding_reaches_the_operator() -> None:
 
     compiled(typed(square_model(), RANGES, changed(SQUARE, kernel=kernel)), rounding="ort")
     assert set(seen) == {"ort"}
+
+
+@pytest.mark.parametrize("make", [square_model, below_model])
+def test_a_prim_func_larger_than_the_ocm_runs_in_parts(make: Any) -> None:
+    module = compiled(typed(make(1200, 600), RANGES))  # 2.9 MB in and 2.9 MB out
+    assert module.peak.ocm_bytes <= 4 << 20
+    assert_alike(module)
+
+
+def test_a_part_must_be_smaller_alike() -> None:
+    def stubborn(call: CustomCall) -> CustomKernel:
+        assert SQUARE.kernel is not None
+        whole = replace(call.inputs[0], shape=(1200, 600))
+        return SQUARE.kernel(replace(call, inputs=(whole, *call.inputs[1:])))
+
+    graph = typed(square_model(1200, 600), RANGES, changed(SQUARE, kernel=stubborn))
+    with pytest.raises(
+        UserError, match=r"ONNX node 'custom' .* because the whole exceeds the OCM, found .* Take all shapes"
+    ):
+        compiled(graph)
 
 
 def test_a_row_kernel_says_so_where_a_row_does_not_fit_a_pe() -> None:

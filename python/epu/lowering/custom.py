@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from epu.constants import integer_range
-from epu.custom_ops import CustomCall, CustomKernel, call_of, definition
+from epu.custom_ops import CustomCall, CustomKernel, CustomOp, call_of, definition
 from epu.graph import Fixed, Graph, Node, Tensor
+from epu.lowering.custom_splits import prim_func_splits
 from epu.lowering.lowered import Lowered, bind_arrays, dtype_of
 from epu.operators.custom import reference
 
@@ -25,10 +26,7 @@ INT32 = integer_range("int32")
 def lower_custom(node: Node, graph: Graph, rounding: str) -> Lowered:
     """The user's kernel. Raises UserError where it does not fit its tensors or differs from the reference."""
     call, op = call_of(node, graph, rounding), definition(node)
-    assert op.kernel is not None, f"{op.name}: compose_custom_ops has replaced it"
-    given = call.ask("kernel", op.kernel, call)
-    if not isinstance(given, CustomKernel):
-        raise call.refuse("kernel must return a CustomKernel", type(given).__name__, "Wrap it")
+    given = _given(call, op)
     kernel = _kernel(call, given)
     names = {param: _operand(call, param, index).name for param, index in given.operands.items()}
     inputs, constants = bind_arrays(graph, names)
@@ -37,8 +35,18 @@ def lower_custom(node: Node, graph: Graph, rounding: str) -> Lowered:
     outputs = {kernel.outputs[0]: node.outputs[0]}
     lowered = Lowered(node, kernel, inputs, outputs, constants, scalars, splits=given.splits)
     _check_parameters(call, lowered)
+    if kernel is not given.function:
+        lowered.splits = prim_func_splits(call, given, kernel, lambda part: _kernel(part, _given(part, op)))
     _check_reference(call, lowered, graph)
     return lowered
+
+
+def _given(call: CustomCall, op: CustomOp) -> CustomKernel:
+    assert op.kernel is not None, f"{op.name}: compose_custom_ops has replaced it"
+    given = call.ask("kernel", op.kernel, call)
+    if not isinstance(given, CustomKernel):
+        raise call.refuse("kernel must return a CustomKernel", type(given).__name__, "Wrap it")
+    return given
 
 
 def _operand(call: CustomCall, param: str, index: int) -> Tensor:
