@@ -293,7 +293,7 @@ def test_a_graph_input_takes_the_scale_of_its_quantize() -> None:
 
 def test_a_missing_range_names_tensor_node_and_remedy() -> None:
     before = graph(["Relu x -> y"], {"x": Float()}, ["y"])
-    with pytest.raises(UserError, match=r"tensor 'x' \(graph input read by \['n_y'\]\).*Calibrate again"):
+    with pytest.raises(UserError, match=r"tensor 'x' \(input of the program, read by \['n_y'\]\).*Calibrate again"):
         assign_ranges(before)
     with pytest.raises(UserError, match=r"tensor 'y' \(made by ONNX node 'n_y' \(Relu\)\).*found none"):
         assign_ranges(before, {"x": (0, 1)})

@@ -67,7 +67,7 @@ def input_range(graph: Graph, tensor: Tensor, tranges: Ranges) -> Tensor:
     kinds = [graph.tensors[node.outputs[0]].type for node in readers if node.op == "QuantizeLinear"]
     spans = [quantized_interval(kind) for kind in kinds if isinstance(kind, Quantized)]
     if not spans or len(spans) != len(readers):
-        raise missing(tensor, f"graph input read by {[node.name for node in readers]}")
+        raise missing(tensor, f"input of the program, read by {[node.name for node in readers]}")
     ends = (min(low for low, _ in spans), max(high for _, high in spans))
     return replace(tensor, range=ends, range_source=SCALE)
 
