@@ -33,7 +33,9 @@ PARTS = (
     Part("simulator", "epu.simulator", ARRAYS, ("epu.simulator",)),
     Part("tir_schedules", "epu.tir_schedules", ARRAYS, KERNELS),
     Part("relay_passes", "epu.relay_passes", ARRAYS | HEAVY, (*KERNELS, "epu.relay_passes")),
-    Part("python/epu", "epu", ARRAYS | HEAVY | {"click", "jinja2", "matplotlib", "rich", "tabulate"}, ("epu",)),
+    Part(
+        "python/epu", "epu", ARRAYS | HEAVY | {"click", "jinja2", "matplotlib", "pandas", "rich", "tabulate"}, ("epu",)
+    ),
 )
 
 
@@ -125,7 +127,7 @@ def test_epu_modules_import_tvm_inside_functions_only() -> None:
 
 def heavy_modules_after(statement: str) -> list[str]:
     """Which heavy libraries a fresh interpreter holds after ``statement``."""
-    script = f"{statement}\nimport json, sys\nprint(json.dumps(sorted({HEAVY | {'matplotlib'}!r} & set(sys.modules))))"
+    script = f"{statement}\nimport json, sys\nprint(json.dumps(sorted({HEAVY | {'matplotlib', 'pandas'}!r} & set(sys.modules))))"
     shown = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout
     loaded: list[str] = json.loads(shown.splitlines()[-1])
     return loaded
