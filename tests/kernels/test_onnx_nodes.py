@@ -290,7 +290,7 @@ EQUATIONS = (
     "bijk,bkl->bijl",
     "i,j->ij",
     "ij->i",
-    "ij,kj->",
+    "ij,kj->j",
     "bij,bjk,kl->bil",
     "ij,i",
 )

@@ -6,7 +6,6 @@ import numpy as np
 
 from epu.constants import fixed_constant, integer_range
 from epu.graph import Graph, Node
-from epu.lanes import saturate
 from epu.operators.row import (
     INT8_OUTPUT,
     ORT,
@@ -46,7 +45,9 @@ def unary_inner(node: Node, graph: Graph, values: Values, rounding: str) -> dict
 def inner_table(node: Node, graph: Graph, name: str) -> Array:
     """256 raw fixed-point values of a covered tensor."""
     bits = frac(graph.tensors[name])
-    return saturate(np.array([fixed_constant(each, bits) for each in node.attrs["inner"][name]], np.int64), "int32")
+    raw = [fixed_constant(each, bits) for each in node.attrs["inner"][name]]  # of a logarithm beyond any integer type
+    low, high = integer_range("int32")
+    return np.array([min(max(each, low), high) for each in raw], np.int32)
 
 
 def unary_intervals(node: Node, graph: Graph) -> dict[str, Interval]:
