@@ -16,6 +16,7 @@ from epu.models import detr_encoder, detr_inputs
 from epu.onnx_util import save_model
 from epu.quantize import quadric_quantize
 from epu.raw_tensors import save_arrays
+from epu.report_html import report_html
 from epu.reports import to_json
 from epu.validate import Progress
 
@@ -27,7 +28,7 @@ Show = Callable[[str], object]
 def run_demo(folder: Path, hw_config: HWConfig, layers: int, show: Show, progress: Progress | None = None) -> bool:
     """Fill ``folder`` and show the tables; returns whether validation passed.
 
-    Writes model.onnx, quantized.onnx, quantized.onnx.tranges, inputs.npz, program.epu, report.json, validate.json.
+    Writes model.onnx, quantized.onnx, quantized.onnx.tranges, inputs.npz, program.epu, report.json, validate.json, report.html.
     """
     start = time.perf_counter()
     inputs = detr_inputs(INPUT_SEED)
@@ -42,6 +43,7 @@ def run_demo(folder: Path, hw_config: HWConfig, layers: int, show: Show, progres
     write_bytes(folder / "report.json", to_json(job.report()).encode())
     result = job.validate_ort_iss(inputs, progress=progress)
     write_bytes(folder / "validate.json", to_json(result.to_dict()).encode())
+    write_bytes(folder / "report.html", report_html(job.record()).encode())
     show(str(job))
     show(result.summary_table())
     show(f"Files in {os.fspath(folder)}; {time.perf_counter() - start:.1f} s in all.")

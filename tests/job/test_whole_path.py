@@ -133,5 +133,5 @@ def test_the_demo_leaves_its_files(tmp_path: Path) -> None:
     result = invoke("demo", "-o", tmp_path, "--layers", "1")
     assert result.exit_code == 0, result.output
     files = {"model.onnx", "quantized.onnx", "quantized.onnx.tranges", "inputs.npz", "program.epu"}
-    assert files | {"report.json", "validate.json"} <= {path.name for path in tmp_path.iterdir()}
+    assert files | {"report.json", "report.html", "validate.json"} <= {path.name for path in tmp_path.iterdir()}
     assert "s in all" in result.output
