@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
     from epu.notebook_html import MemoryView
-    from epu.ort_reference import InputSpec
+    from epu.ort_session import InputSpec
     from epu.ranges import Ranges
     from epu.validate import Progress
     from epu.validation_result import ValidationResult

@@ -20,15 +20,12 @@ import onnx
 import onnxruntime
 from numpy.typing import NDArray
 
-from epu.errors import UserError
 from epu.onnx_shapes import graph_inputs, shape_of, static_shape
-from epu.quantization.session import reason
+from epu.ort_session import InputSpec, Session, input_specs, open_session, run_session
 
 Tensors = dict[str, NDArray[Any]]
-Session = Any  # onnxruntime has no types
 
 CPU_FLAGS = ("avx2", "fma", "avx_vnni", "avx512f", "avx512bw", "avx512_vnni", "amx_int8")
-SILENT = 4  # ORT's severity "fatal": warnings about unused initialisers are not the user's concern
 
 
 @dataclass(frozen=True)
@@ -37,15 +34,6 @@ class OrtTiming:
 
     unoptimised: float  # ORT_DISABLE_ALL, the reference
     default: float  # ORT's own default level
-
-
-@dataclass(frozen=True)
-class InputSpec:
-    """One graph input as ORT declares it."""
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
 
 
 class OrtReference:
@@ -58,7 +46,7 @@ class OrtReference:
     def __init__(self, model: onnx.ModelProto, name: str = "model") -> None:
         self.model = model
         self.name = name
-        self._session = _session(_expose_all(model).SerializeToString(), name, "ORT_DISABLE_ALL")
+        self._session = open_session(_expose_all(model).SerializeToString(), name, "ORT_DISABLE_ALL")
 
     @property
     def version(self) -> str:
@@ -91,8 +79,8 @@ def time_plain(path: str | os.PathLike[str], inputs: Mapping[str, NDArray[Any]],
 def plain_session(model: str | os.PathLike[str] | onnx.ModelProto, level: str = "ORT_DISABLE_ALL") -> Session:
     """A one-thread session of the model as it is."""
     if isinstance(model, onnx.ModelProto):
-        return _session(model.SerializeToString(), model.graph.name, level)
-    return _session(os.fspath(model), Path(model).name, level)
+        return open_session(model.SerializeToString(), model.graph.name, level)
+    return open_session(os.fspath(model), Path(model).name, level)
 
 
 def cpu_description() -> str:
@@ -115,26 +103,6 @@ def seconds_of_one_run(session: Session, inputs: Mapping[str, NDArray[Any]]) -> 
     return time.perf_counter() - start
 
 
-def run_session(session: Session, name: str, inputs: Mapping[str, NDArray[Any]]) -> list[Any]:
-    """The outputs in the session's order. Raises UserError where ORT cannot run the model."""
-    try:
-        return list(session.run(None, dict(inputs)))
-    except Exception as error:  # ORT raises its own classes and RuntimeError alike
-        raise UserError(f"'{name}': onnxruntime cannot run the model: {reason(error)}") from error
-
-
-def _session(source: bytes | str, name: str, level: str) -> Session:
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.inter_op_num_threads = 1
-    options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, level)
-    options.log_severity_level = SILENT
-    try:
-        return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
-    except Exception as error:
-        raise UserError(f"'{name}': onnxruntime cannot load the model: {reason(error)}") from error
-
-
 def _expose_all(model: onnx.ModelProto) -> onnx.ModelProto:
     """A copy whose graph outputs are all node outputs; typed where the model or shape inference knows the type."""
     exposed = onnx.ModelProto()
@@ -144,11 +112,6 @@ def _expose_all(model: onnx.ModelProto) -> onnx.ModelProto:
     del exposed.graph.output[:]
     exposed.graph.output.extend(known.get(name) or onnx.ValueInfoProto(name=name) for name in names)
     return exposed
-
-
-def input_specs(session: Session) -> tuple[InputSpec, ...]:
-    """The inputs of a session as ORT declares them."""
-    return tuple(_input_spec(each) for each in session.get_inputs())
 
 
 def declared_inputs(model: onnx.ModelProto) -> tuple[InputSpec, ...]:
@@ -173,13 +136,6 @@ def declared_outputs(model: onnx.ModelProto) -> dict[str, InputSpec]:
 
 def _numpy_type(element: int) -> np.dtype[Any]:
     return np.dtype(onnx.helper.tensor_dtype_to_np_dtype(element))
-
-
-def _input_spec(argument: Any) -> InputSpec:
-    dtypes = {"tensor(float)": "float32", "tensor(double)": "float64", "tensor(float16)": "float16"}
-    name = dtypes.get(argument.type) or argument.type.removeprefix("tensor(").removesuffix(")")
-    shape = tuple(size if isinstance(size, int) else -1 for size in argument.shape)
-    return InputSpec(argument.name, shape, np.dtype(name))
 
 
 def _cpuinfo() -> str:

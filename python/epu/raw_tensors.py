@@ -94,6 +94,11 @@ def decode_one(buffer: Buffer, raw: NDArray[Any]) -> NDArray[Any]:
     return np.asarray(decode_raw(buffer.decode, raw), np.float32)
 
 
+def exact_reals(buffer: Buffer, raw: NDArray[Any]) -> NDArray[Any]:
+    """As ``decode_one``, but fixed point in float64, which holds all its bits."""
+    return np.asarray(decode_raw(buffer.decode, raw)) if buffer.decode.kind == "fx" else decode_one(buffer, raw)
+
+
 def write_raw(folder: Path, role: str, raw: Mapping[str, NDArray[Any]]) -> list[Path]:
     """Write little-endian raw integers: ``<role>.bin`` for a single tensor, else ``<name>.bin`` for each."""
     names = [role] if len(raw) == 1 else [file_name(name) for name in raw]

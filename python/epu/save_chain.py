@@ -7,9 +7,8 @@ from typing import Any
 
 from epu.files import write_bytes
 from epu.reports import to_json
+from epu.saved_stages import MANIFEST
 from epu.stages import Chain, EpuStage, Stage
-
-MANIFEST = "epu-stages-1"
 
 
 def save_chain(chain: Chain, stem: Path) -> tuple[Path, ...]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -16,16 +16,16 @@ from numpy.typing import NDArray
 
 from epu.errors import UserError
 from epu.graph import Graph
-from epu.raw_tensors import Arrays, check_names, decode_one, encode_one
-from epu.simulator.fixed_point import decode_raw
+from epu.raw_tensors import Arrays, check_names, decode_one, encode_one, exact_reals
+from epu.saved_stages import total_cycles
 from epu.simulator.program import Buffer, Program
 from epu.simulator.simulation import RunResult, simulate
-from epu.simulator.timing import CycleCount
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-    from epu.ort_reference import InputSpec, OrtReference
+    from epu.ort_reference import OrtReference
+    from epu.ort_session import InputSpec
 
 Tensors = Mapping[str, NDArray[Any]]
 
@@ -73,7 +73,7 @@ class EpuStage:
 
     def decode(self, raw: Tensors) -> Arrays:
         """What later stages read of the program's outputs: fixed point in float64, integers as they are."""
-        return {each.name: _exact(each, raw[each.name]) for each in self.program.outputs}
+        return {each.name: exact_reals(each, raw[each.name]) for each in self.program.outputs}
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class HostStage:
 
     def run(self, values: Tensors) -> Arrays:
         """The outputs by name."""
-        from epu.ort_reference import run_session
+        from epu.ort_session import run_session
 
         names = [each.name for each in self.model.graph.output]
         return dict(zip(names, map(np.asarray, run_session(self.session, self.title, self.feeds(values))), strict=True))
@@ -112,7 +112,7 @@ class HostStage:
 
     @cached_property
     def specs(self) -> tuple[InputSpec, ...]:
-        from epu.ort_reference import input_specs
+        from epu.ort_session import input_specs
 
         return input_specs(self.session)
 
@@ -193,7 +193,7 @@ class Chain:
         return replace(
             results[0],
             outputs={name: values[name] for name in self.outputs},
-            cycles=_sum([each.cycles for each in results]),
+            cycles=total_cycles([each.cycles for each in results]),
             kernels=tuple(cycles for each in results for cycles in each.kernels),
             ext_read_bytes=sum(each.ext_read_bytes for each in results),
             ext_write_bytes=sum(each.ext_write_bytes for each in results),
@@ -210,10 +210,6 @@ class Chain:
         }
 
 
-def _exact(buffer: Buffer, raw: NDArray[Any]) -> NDArray[Any]:
-    return np.asarray(decode_raw(buffer.decode, raw)) if buffer.decode.kind in ("fx", "mask") else raw
-
-
 def _raw(place: Buffer | InputSpec, array: NDArray[Any]) -> NDArray[Any]:
     return encode_one(place, array) if isinstance(place, Buffer) else _typed(place, array)
 
@@ -228,8 +224,3 @@ def _typed(spec: InputSpec, array: NDArray[Any]) -> NDArray[Any]:
     if spec.dtype.kind != "f" and not np.array_equal(typed, array):
         raise UserError(f"inputs: '{spec.name}' must hold {spec.dtype}, found other values in {array.dtype}.")
     return typed
-
-
-def _sum(counts: Sequence[CycleCount]) -> CycleCount:
-    names = [each.name for each in fields(CycleCount)]
-    return CycleCount(**{name: sum(getattr(each, name) for each in counts) for name in names})

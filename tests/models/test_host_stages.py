@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +18,7 @@ from epu.hw_config import HWConfig
 from epu.job import ChimeraJob
 from epu.metrics import MODES
 from epu.ort_reference import OrtReference
+from epu.saved_stages import SavedStages
 from epu.simulator.program import Program
 
 pytest.importorskip("tvm", reason="the Relay door needs TVM")
@@ -99,6 +102,44 @@ def test_files_of_several_stages(job: ChimeraJob, tmp_path: Path) -> None:
     ]
     assert Program.load(paths[".1.epu"]) == job.program
     onnx.checker.check_model(onnx.load(paths[".0.onnx"]))
+
+
+RUN_WITHOUT_ONNX = """
+import sys
+sys.modules.update(onnx=None, tvm=None)
+from epu.run import run_program
+print(run_program(*sys.argv[1:]))
+"""
+
+
+def test_saved_stages_run_without_onnx_and_give_the_same(job: ChimeraJob, tmp_path: Path) -> None:
+    manifest = next(path for path in job.save(tmp_path) if path.suffix == ".json")
+    np.savez(tmp_path / "in.npz", **NEW[0])
+    command = [sys.executable, "-c", RUN_WITHOUT_ONNX, manifest, tmp_path / "in.npz", tmp_path / "out.npz"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert f"TotalCycles: {job.performance.cycles:,}" in done.stdout
+    with np.load(tmp_path / "out.npz") as found:
+        for name, array in job.run(NEW[0]).items():
+            np.testing.assert_array_equal(found[name], array)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("{", "cannot be read as the stages of a job"),
+        ('{"module": "m"}', "no list of stages of format epu-stages-1"),
+        ('{"format": "epu-stages-1", "outputs": []}', "lacks a part of a list of stages: KeyError"),
+        (
+            '{"format": "epu-stages-1", "outputs": [], "stages": [{"file": "a.epu", "where": "EPU"}]}',
+            r"a\.epu' does not exist",
+        ),
+    ],
+)
+def test_what_is_no_list_of_stages_is_refused(tmp_path: Path, content: str, words: str) -> None:
+    (tmp_path / "m.json").write_text(content)
+    with pytest.raises(UserError, match=words):
+        SavedStages.load(tmp_path / "m.json")
 
 
 def test_a_node_excluded_in_the_middle_makes_two_programs(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from epu.run import run_program
 @click.option("-o", "--output", type=PATH, required=True, help="The .npz file to write.")
 @click.option("--raw", is_flag=True, help="Write the machine's integers instead of ONNX Runtime's types.")
 def command(program: Path, inputs: Path, output: Path, raw: bool) -> None:
-    """Run the compiled program PROGRAM.epu on the simulator."""
+    """Run the compiled program PROGRAM.epu on the simulator, or the job whose stages PROGRAM.json lists."""
     with busy(f"Running {program.name}"):
         report = run_program(program, inputs, output, raw)
     click.echo(report)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -11,6 +10,7 @@ import onnxruntime
 from onnx import helper
 
 from epu.errors import UserError
+from epu.ort_session import reason
 
 PROVIDERS = ["CPUExecutionProvider"]
 _ELEMENT_TYPES = {
@@ -45,13 +45,6 @@ def create_session(model: onnx.ModelProto, options: Any, **settings: Any) -> Any
             f"ONNX Runtime {onnxruntime.__version__} refuses the model: {reason(error)}. "
             "Where it lacks an operator or opset, update onnxruntime, export with an older opset or cut the node off."
         ) from error
-
-
-def reason(error: Exception) -> str:
-    """Return the message of an ONNX Runtime error on one line, without its code and source place."""
-    text = re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", str(error).strip())
-    text = re.sub(r"/\S*onnxruntime\S*:\d+ .*?\) ", "", text)
-    return " ".join(text.split()).rstrip(".")
 
 
 def run(session: Any, outputs: list[str] | None, sample: dict[str, Any], index: int) -> list[Any]:
