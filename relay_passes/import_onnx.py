@@ -15,6 +15,7 @@ from epu.relay_passes.onnx_custom import base_type
 from epu.relay_passes.onnx_einsum import CONVERTERS as EINSUM
 from epu.relay_passes.onnx_elementwise import CONVERTERS as ELEMENTWISE
 from epu.relay_passes.onnx_functions import CONVERTERS as FUNCTIONS
+from epu.relay_passes.onnx_host import HOST_REASONS
 from epu.relay_passes.onnx_layout import CONVERTERS as LAYOUT
 from epu.relay_passes.onnx_linear import CONVERTERS as LINEAR
 from epu.relay_passes.onnx_node import DTYPES, OnnxNode, Shape, Value, constant
@@ -182,8 +183,9 @@ def _open(proto: NodeProto, name: str, values: dict[str, Value], opset: int) -> 
 def _convert(node: OnnxNode) -> list[Value]:
     converter = CONVERTERS.get(base_type(node.op_type))
     if converter is None:
+        reason = HOST_REASONS.get(node.op_type, "found none of that name")
         raise UnsupportedNode(
-            f"ONNX node '{node.name}' ({node.op_type}): the importer must know the op, found none of that name. "
+            f"ONNX node '{node.name}' ({node.op_type}): the importer must know the op, {reason}. "
             "Leave it out with epu.cut_onnx, or import the model with relay.frontend.from_onnx to run it on the host."
         )
     result = converter(node)

@@ -11,7 +11,10 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from epu.operators import OPERATORS
+from epu.lowering.table import EXPANDED, VIEWS
+from epu.operators import OPERATORS, Operator
+from epu.relay_passes.import_onnx import CONVERTERS
+from epu.relay_passes.onnx_host import HOST_REASONS
 from epu.simulator.elementwise import ALU_SENTENCE
 from epu.simulator.instructions import INSTRUCTIONS
 from epu.simulator.machine import ALU_COST, ALU_COST_ADDEND, ALU_COST_SATURATE, LUT_COST, PRODUCTS, Machine
@@ -83,14 +86,40 @@ def isa_page() -> str:
 
 def operators_page() -> str:
     rows = [
-        (f"`{row.name}`", row.family, "<br>".join(limit.sentence for limit in row.limits))
+        (f"`{row.name}`", ", ".join(row.types), place(row), "<br>".join(limit.sentence for limit in row.limits))
         for row in sorted(OPERATORS.values(), key=lambda row: row.name)
     ]
     opening = (
-        "What the EPU runs, the kernel family that runs it, and its limits. What breaks a limit stays on the host. "
-        "Names that ONNX does not know are groups that the compiler recognises.\n"
+        "What the EPU runs: the types of the data that an operator reads (FixedPoint32 is what a float32 tensor becomes, mask "
+        "what bool becomes), where it runs, and its limits. What breaks a limit stays on the host, with the limit as the "
+        "reason. Names that ONNX does not know are groups that the compiler recognises, or parts that it makes.\n"
     )
-    return "\n".join(["# Operators\n", NOTICE, opening, table(("operator", "kernel family", "limits"), rows)])
+    spelled = ", ".join(f"`{op}`" for op in sorted(CONVERTERS.keys() - OPERATORS.keys()))
+    host = [(f"`{op}`", reason.removeprefix("found ")) for op, reason in sorted(HOST_REASONS.items())]
+    return "\n".join([
+        "# Operators\n",
+        NOTICE,
+        opening,
+        table(("operator", "types", "where it runs", "limits"), rows),
+        "## Spelt with the operators above\n",
+        "ONNX and ONNX Runtime operators that the importer spells with those of the table, in their types and limits; a "
+        f"model's tensors keep their names: {spelled}.\n",
+        "## Folded at compile time\n",
+        "Every ONNX operator whose inputs are constants or shapes (`Shape`, `Size`, `Range`, `ConstantOfShape`, arithmetic of "
+        "integers), by ONNX's reference evaluator. Such a node costs nothing at run time.\n",
+        "## Only on the host\n",
+        "All other operators stay on the host. Why, of those that models have most:\n",
+        table(("operator", "reason"), host),
+    ])  # fmt: skip
+
+
+def place(row: Operator) -> str:
+    """Where nodes of a row run."""
+    if row.name in VIEWS:
+        return "no work: a view of its input's bytes"
+    if row.name in EXPANDED:
+        return f"EPU, as kernels of other operators (`{row.family}`)"
+    return f"EPU, kernel family `{row.family}`"
 
 
 PAGES = {"machine.md": machine_page, "isa.md": isa_page, "supported_ops.md": operators_page}

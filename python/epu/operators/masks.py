@@ -11,6 +11,8 @@ from epu.graph import Fixed, Graph, Integer, Node, Tensor
 from epu.lanes import rshr, saturate
 from epu.operators.row import (
     FINER_OUTPUT,
+    FIXED,
+    MASK,
     Array,
     Interval,
     Limit,
@@ -117,9 +119,9 @@ def check_values(node: Node, graph: Graph) -> str | None:
     return found_type(wrong[0]) if wrong else None
 
 
-MASKS = Limit("conditions are masks of type bool", check_masks)
+MASKS = Limit("conditions are masks of type bool", check_masks, MASK)
 COMPARE_LIMITS = (
-    Limit("operands of a comparison are float", check_operands),
+    Limit("operands of a comparison are float", check_operands, FIXED),
     Limit("their fraction bits differ by at most 31", check_alignment),
 )
 ROWS = (
@@ -128,14 +130,14 @@ ROWS = (
     Operator(
         name="Cast",
         family="elementwise",
-        limits=(Limit("a mask becomes float, or a float a mask", check_cast),),
+        limits=(Limit("a mask becomes float, or a float a mask", check_cast, (*FIXED, *MASK)),),
         reference=cast_reference,
         intervals=cast_intervals,
     ),
     Operator(
         name="Where",
         family="elementwise",
-        limits=(MASKS, Limit("what is chosen is float", check_values), FINER_OUTPUT),
+        limits=(Limit("what is chosen is float", check_values, FIXED), MASKS, FINER_OUTPUT),
         reference=where_reference,
         intervals=where_intervals,
     ),

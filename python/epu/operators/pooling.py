@@ -13,6 +13,8 @@ from epu.lanes import mulr, rshr, saturate
 from epu.operators.reduce_mean import mean, mean_constants, mean_intervals, mean_of_sum
 from epu.operators.requantise import requantise
 from epu.operators.row import (
+    CODES,
+    FIXED,
     FLOAT_TENSORS,
     INT8_OUTPUT,
     PER_TENSOR,
@@ -128,7 +130,7 @@ ROWS = (
         family="pool",
         limits=(
             NO_AUTO_PAD,
-            Limit("input and output have the same type", check_same_quantization),
+            Limit("input and output have the same type", check_same_quantization, (*CODES, *FIXED)),
             Limit("the indices are not asked for", check_no_indices),
         ),
         reference=max_pool_reference,

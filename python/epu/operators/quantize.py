@@ -8,6 +8,8 @@ from epu.constants import SHIFT_LIMIT, inverse, multiplier, parts
 from epu.graph import Fixed, Graph, Node, Quantized
 from epu.lanes import round24, rshr, saturate
 from epu.operators.row import (
+    CODES,
+    FIXED,
     INT8_OUTPUT,
     ORT,
     Array,
@@ -71,7 +73,12 @@ def dequantize_reference(node: Node, graph: Graph, values: Values, rounding: str
 
 
 def dequantize_intervals(node: Node, graph: Graph) -> dict[str, Interval]:
-    return {node.outputs[0]: quantized_interval(quantized(required(node, graph, 0)))}
+    """All codes; an int32's lowest one alone would cost a fraction bit, and is held without it."""
+    kind = quantized(required(node, graph, 0))
+    low, high = quantized_interval(kind)
+    if kind.dtype == "int32":
+        low = max(low, -high) if not any(kind.zero_point) else low
+    return {node.outputs[0]: (low, high)}
 
 
 def check_fixed_input(node: Node, graph: Graph) -> str | None:
@@ -98,7 +105,7 @@ ROWS = (
         name="QuantizeLinear",
         family="elementwise",
         limits=(
-            Limit("the input is float", check_fixed_input),
+            Limit("the input is float", check_fixed_input, FIXED),
             INT8_OUTPUT,
             Limit("the scale is at least 2**-31 of the input's range", check_coarse),
         ),
@@ -107,7 +114,7 @@ ROWS = (
     Operator(
         name="DequantizeLinear",
         family="elementwise",
-        limits=(Limit("the input is quantized", check_quantized_input),),
+        limits=(Limit("the input is quantized", check_quantized_input, (*CODES, "int32")),),
         reference=dequantize_reference,
         intervals=dequantize_intervals,
     ),

@@ -12,6 +12,8 @@ from epu.lanes import mulr, rshr, saturate
 from epu.operators.layer_norm import square_shift
 from epu.operators.reduce_mean import reduced_axes, reduced_count
 from epu.operators.row import (
+    CODES,
+    FIXED,
     FLOAT_TENSORS,
     Array,
     Interval,
@@ -86,7 +88,7 @@ def check_no_integers(node: Node, graph: Graph) -> str | None:
     return found_type(tensor) if isinstance(tensor.type, Integer) else None
 
 
-ORDERED = Limit("the input is float or quantized", check_no_integers)
+ORDERED = Limit("the input is float or quantized", check_no_integers, (*CODES, *FIXED))
 COUNT = Limit("1 to 2**20 elements are folded", check_count)
 LIMITS = (FLOAT_TENSORS, COUNT)
 ROWS = (

@@ -23,15 +23,22 @@ Inner = Callable[[Node, Graph, Values, str], dict[str, Array]]
 Intervals = Callable[[Node, Graph], dict[str, Interval]]
 Formats = Callable[[Node, Graph], dict[str, int]]
 
+FIXED, MASK, CODES = ("FixedPoint32",), ("mask",), ("int8", "uint8")
+TYPES = (*CODES, *FIXED, *MASK)  # of what a program computes with
+
 EXACT, ORT = "exact", "ort"  # the two roundings
 
 
 @dataclass(frozen=True)
 class Limit:
-    """One limit of an operator: the sentence of the manual, and a check that returns what breaks it."""
+    """One limit of an operator: the sentence of the manual, and a check that returns what breaks it.
+
+    ``types``: those that a limit on types leaves of the data that the operator reads (see ``TYPES``).
+    """
 
     sentence: str
     check: Check
+    types: tuple[str, ...] = ()
 
 
 def magnitude(of: Interval) -> float:
@@ -82,6 +89,12 @@ class Operator:
     input_size: Callable[[Interval], float] = magnitude
     own_bound: OwnBound | None = None
     macs: Callable[[Node, Graph], int] = no_macs
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """What the data that it reads may be."""
+        narrowed = [limit.types for limit in self.limits if limit.types]
+        return narrowed[0] if narrowed else TYPES
 
 
 def input_tensor(node: Node, graph: Graph, index: int) -> Tensor | None:
@@ -209,7 +222,7 @@ def int8_inputs(*indices: int) -> Limit:
                 return found_type(tensor)
         return None
 
-    return Limit("inputs are quantized int8 or uint8", check)
+    return Limit("inputs are quantized int8 or uint8", check, CODES)
 
 
 def is_byte(tensor: Tensor) -> bool:
@@ -249,4 +262,4 @@ MOST_LEFT_SHIFT = 31  # of an int32 in 64 bits
 FINER_OUTPUT = Limit("the output has at most 31 fraction bits more than an input", check_finer_output)
 INT8_OUTPUT = Limit("the output is quantized int8 or uint8", check_int8_output)
 PER_TENSOR = Limit("scales and zero points are per tensor", check_per_tensor)
-FLOAT_TENSORS = Limit("inputs and outputs are float", check_fixed)
+FLOAT_TENSORS = Limit("inputs and outputs are float", check_fixed, FIXED)
