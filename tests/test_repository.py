@@ -110,7 +110,8 @@ def test_ci_runs_the_test_command_of_the_readme() -> None:
 
 def test_generated_pages_say_what_the_code_says() -> None:
     check = [sys.executable, "tools/generate_docs.py", "--check"]
-    assert subprocess.run(check, cwd=ROOT, check=False, capture_output=True, text=True).stdout == ""
+    result = subprocess.run(check, cwd=ROOT, check=False, capture_output=True, text=True)
+    assert (result.returncode, result.stdout) == (0, ""), result.stderr
 
 
 @pytest.fixture(scope="module")
