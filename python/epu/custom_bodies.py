@@ -33,7 +33,7 @@ def open_bodies(model: onnx.ModelProto, keep: Collection[str] = ()) -> Opened:
         if body is None:
             opened.graph.node.append(node)
             continue
-        nodes = list(_placed(node, body))
+        nodes = list(placed_nodes(node, body))
         opened.graph.node.extend(nodes)
         opened.graph.initializer.extend(_constants(node, body))
         inner += [each.name for each in nodes if each.name != node.name]
@@ -41,7 +41,16 @@ def open_bodies(model: onnx.ModelProto, keep: Collection[str] = ()) -> Opened:
     return opened, frozenset(inner)
 
 
-def _placed(node: onnx.NodeProto, body: onnx.FunctionProto) -> Iterator[onnx.NodeProto]:
+def body_tensors(node: onnx.NodeProto, body: onnx.FunctionProto) -> dict[str, str]:
+    """Tensor within the body → its name in the opened model; edges and constants are left out."""
+    names = _names(node, body)
+    inner = [name for each in body.node if each.op_type != "Constant" for name in each.output if name]
+    edges = {*body.input, *body.output}
+    return {name: names.get(name, f"{node.name}:{name}") for name in inner if name not in edges}
+
+
+def placed_nodes(node: onnx.NodeProto, body: onnx.FunctionProto) -> Iterator[onnx.NodeProto]:
+    """The body's nodes as they stand in an opened model."""
     names = _names(node, body)
     given = {each.name: each for each in node.attribute}
     for each in (each for each in body.node if each.op_type != "Constant"):

@@ -15,10 +15,11 @@ from epu.log import get_logger
 from epu.onnx_load import ModelSource, load_model, save_model
 from epu.onnx_shapes import Shapes, graph_inputs, opset_of, shape_of, value_types
 from epu.quantization.accuracy import Accuracy, Target, reach
+from epu.quantization.custom_nodes import CustomNodes
 from epu.quantization.exclusions import nodes_to_exclude
 from epu.quantization.masks import mask_nodes
 from epu.quantization.observe import observe_ranges
-from epu.quantization.optimize import optimize
+from epu.quantization.optimize import name_nodes, optimize
 from epu.quantization.quantizer import check_format, quantize
 from epu.quantization.samples import CalibrationData, CheckedSamples, synthetic_samples
 from epu.quantization.session import with_runtime_types
@@ -70,11 +71,12 @@ def quadric_quantize(
     ``.tranges``. Raises UserError for a model, a calibration sample or an argument that does not fit.
     """
     check_format(format)
-    loaded = load_model(model, shapes=shapes)
+    custom = CustomNodes(name_nodes(load_model(model, shapes=shapes)))
+    loaded = custom.opened()
     check_quantizable(loaded)
     with _samples(loaded, calibration_data, synthetic_input, num_images, seed) as samples:
         optimized = _optimize(loaded, per_channel)
-        excluded = nodes_to_exclude(optimized, exclude, original=loaded)
+        excluded = nodes_to_exclude(optimized, [*exclude, *custom.kept_float(optimized)], original=custom.model)
         reached = None
         if accuracy is not None:
             reached = _reach(accuracy, optimized, samples, evaluation_data, excluded, format, per_channel)
@@ -89,6 +91,7 @@ def quadric_quantize(
         float_path=f"{stem}_float32_opt.onnx",
         accuracy=reached,
     )
+    optimized, quantized = custom.closed(optimized), custom.closed(quantized)
     _save(optimized, result.float_path, "full precision", "optimized")
     _save(quantized, result.qmodel_path, "quantized", "quantized")
     save_ranges(ranges, result.tranges_path)

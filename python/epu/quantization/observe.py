@@ -10,6 +10,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper
 
+from epu.custom_bodies import open_bodies
 from epu.log import get_logger
 from epu.quantization.npz import Sample
 from epu.quantization.session import open_session, run, tensor_types
@@ -30,8 +31,10 @@ def observe_ranges(model: onnx.ModelProto, samples: Iterable[Sample]) -> Ranges:
     """Return the lowest and highest value of each float tensor over the samples, which are taken one at a time.
 
     The extremes are taken inside the session, so memory depends on neither the number of samples nor the size of the
-    intermediate tensors. A tensor with NaN or infinity, or that is always zero, gets a finite range and a warning.
+    intermediate tensors. A tensor with NaN or infinity, or that is always zero, gets a finite range and a warning. Tensors
+    within the bodies of custom operators are observed too.
     """
+    model, _ = open_bodies(model)
     names = float_tensors(model)
     if not names:
         return {}  # integers from end to end
