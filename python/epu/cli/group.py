@@ -15,6 +15,7 @@ COMMANDS = {
     "compile": "Compile a quantised model for one EPU.",
     "run": "Run a compiled program on the simulator.",
     "validate": "Compare ONNX Runtime and the simulator layer by layer.",
+    "bisect": "Find the first node that diverges, and cut it out.",
     "cut": "Cut a part out of an ONNX model.",
     "ops": "List the operators that run on the EPU.",
     "disasm": "Print the instructions of a program.",
