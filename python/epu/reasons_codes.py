@@ -90,8 +90,9 @@ class Quotient:
         return np.asarray((depth + STEPS32) * UNIT32 * (size + np.abs(self.zero)), np.float64)
 
     def float32_code(self) -> Reals | None:
-        """``rounding="ort"``: the sum and its product with the factor rounded to float32; None for sums of several parts."""
-        if len(self.parts) != 1 or not self.one_factor:
+        """``rounding="ort"``: the sum and its product with the factor rounded to float32; None for what repeats each float32
+        step of a group (an Add, a Mul), and for tables."""
+        if len(self.parts) != 1 or not self.one_factor or self.parts[0].depth == 1:
             return None
         ints, factor = self._at.of(self.parts[0].ints), self._at.of(self.factors[0])
         return np.rint(ints.astype(np.float32) * factor.astype(np.float32)).astype(np.float64)

@@ -69,7 +69,7 @@ def conv(scales: Scales, seed: int = 0, zeros: tuple[int, int, int] = (4, 0, -2)
 
     def exact(codes: Codes) -> Any:
         x = np.pad(codes["a"].astype(int) - zeros[0], ((0, 0), (0, 0), (1, 1), (1, 1)))
-        seen = np.lib.stride_tricks.sliding_window_view(x, (3, 3), axis=(2, 3))
+        seen: Array = np.lib.stride_tricks.sliding_window_view(x, (3, 3), axis=(2, 3))  # type: ignore[call-overload]
         total = np.einsum("nchwij,fcij->nfhw", seen, codes["b"].astype(int)) + codes["c"].reshape(1, -1, 1, 1)
         factors = [f32(f32(sa * each) / sy) for each in per_filter]
         return fractions(total) * fractions(factors).reshape(1, -1, 1, 1)
@@ -92,7 +92,7 @@ def average(scales: Scales, seed: int = 0, zeros: tuple[int, int, int] = (4, 0, 
         total = (codes["a"].astype(int) - zeros[0]).reshape(1, 5, 10, 2, 10, 2).sum(axis=(3, 5))
         return fractions(total) * fractions(f32(sa / f32(sy * f32(4))))
 
-    attributes = {"kernel_shape": [2, 2], "strides": [2, 2]}
+    attributes: dict[str, Any] = {"kernel_shape": [2, 2], "strides": [2, 2]}
     names = ["a", "a_s", "a_z", "y_s", "y_z"]
     one = [helper.make_node("QLinearAveragePool", names, ["y"], "n", domain=CONTRIB, **attributes)]
     nodes = _qdq("AveragePool", ["a"], **attributes) if qdq else one
@@ -130,7 +130,7 @@ def _qdq(op: str, names: list[str], axes: dict[str, int] | None = None, **attrib
     return [*nodes, helper.make_node("QuantizeLinear", ["r", "y_s", "y_z"], ["y"], "q")]
 
 
-def _axis(axes: dict[str, int] | None, name: str) -> dict[str, int]:
+def _axis(axes: dict[str, int] | None, name: str) -> dict[str, Any]:
     return {"axis": axes[name]} if axes and name in axes else {}
 
 

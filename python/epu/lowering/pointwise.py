@@ -10,13 +10,16 @@ from numpy.typing import NDArray
 
 from epu.constants import fixed_constant, inverse, multiplier
 from epu.errors import UnsupportedNode
+from epu.fixed_formats import MASK
 from epu.graph import Graph, Node, Quantized, Tensor
 from epu.lanes import rshr as shift_even
+from epu.lowering.float32_path import lower_float32_path
 from epu.lowering.lowered import Lowered, bind_arrays, dtype_of, operand, result, zero_of
 from epu.lowering.observe import covered_result, observe_sum, product_scales
 from epu.lowering.requantisation import requantisation
 from epu.lowering.split import elementwise_kernel
 from epu.operators.activation import bounds, raw_bound, slope
+from epu.operators.float32_path import float32_path
 from epu.operators.qlinear_add import add_constants
 from epu.operators.qlinear_matmul import combined_scale
 from epu.operators.qlinear_tables import TABLES
@@ -75,6 +78,9 @@ def wide(values: dict[str, Any], name: str) -> Any:
 def lower_qlinear_add(node: Node, graph: Graph, rounding: str) -> Lowered:
     from epu.tir_schedules.intrinsics import round24, rshr, sat
 
+    path = float32_path(node, graph) if rounding == "ort" else None
+    if path is not None:
+        return lower_float32_path(node, graph, path)
     k = add_constants(node, graph)
     dtype = dtype_of(result(node, graph))
     unit = (quantized(result(node, graph)).scale[0] * 2.0**-k.shift,)
@@ -107,6 +113,9 @@ def lower_qlinear_add(node: Node, graph: Graph, rounding: str) -> Lowered:
 def lower_qlinear_mul(node: Node, graph: Graph, rounding: str) -> Lowered:
     from epu.tir_schedules.requantise import requantise
 
+    path = float32_path(node, graph) if rounding == "ort" else None
+    if path is not None:
+        return lower_float32_path(node, graph, path)
     a, b = operand(node, graph, 0), operand(node, graph, 1)
     scales = np.ravel(combined_scale(node, graph))
     _, scalars = requantisation(scales, zero_of(result(node, graph)))
@@ -232,16 +241,14 @@ def lower_quantize(node: Node, graph: Graph, rounding: str) -> Lowered:
 
 
 def lower_sum(node: Node, graph: Graph, rounding: str) -> Lowered:
-    """Fixed Add and Sub; constants are brought to the output's format at compile time."""
+    """Fixed Add and Sub; constants are brought to the output's format at compile time, but for a mask beyond it."""
     from epu.tir_schedules.intrinsics import rshr, sat
 
     a, b, y = operand(node, graph, 0), operand(node, graph, 1), result(node, graph)
     out = frac(y)
-    scalars = {name: frac(t) - out for name, t in (("sa", a), ("sb", b)) if t.data is None and frac(t) != out}
-    constants = {}
-    for param, tensor in (("A", a), ("B", b)):
-        if tensor.data is not None:
-            constants[param] = shifted_constant(node, tensor, frac(tensor) - out)
+    moved = {p: t for p, t in (("A", a), ("B", b)) if t.data is not None and t.range_source != MASK}
+    scalars = {f"s{p.lower()}": frac(t) - out for p, t in (("A", a), ("B", b)) if p not in moved and frac(t) != out}
+    constants = {param: shifted_constant(node, tensor, frac(tensor) - out) for param, tensor in moved.items()}
     sign = -1 if node.op == "Sub" else 1
 
     def body(v: dict[str, Any]) -> Any:

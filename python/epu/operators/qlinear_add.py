@@ -9,6 +9,7 @@ import numpy as np
 from epu.constants import parts
 from epu.graph import Graph, Node, Tensor
 from epu.lanes import round24, rshr, saturate
+from epu.operators.float32_path import float32_path, float32_reference
 from epu.operators.row import (
     INT8_OUTPUT,
     ORT,
@@ -66,6 +67,9 @@ def round24_of(number: int) -> int:
 
 
 def add_reference(node: Node, graph: Graph, values: Values, rounding: str) -> list[Array]:
+    path = float32_path(node, graph) if rounding == ORT else None
+    if path is not None:
+        return [float32_reference(node, graph, values, path)]
     k = add_constants(node, graph)
     a, b = value(node, values, 0), value(node, values, 1)
     dtype = quantized(output_tensor(node, graph)).dtype
