@@ -15,6 +15,7 @@ from epu.operators.row import frac, input_tensor
 
 if TYPE_CHECKING:
     from epu.tir_schedules.convolution import ConvShape
+    from epu.tir_schedules.kernel import Kernel
 
 
 def lower_wide_conv(node: Node, graph: Graph, rounding: str) -> Lowered:
@@ -29,7 +30,10 @@ def lower_wide_conv(node: Node, graph: Graph, rounding: str) -> Lowered:
         moved = shifted_constant(node, bias, frac(bias) - frac(result(node, graph)))
         constants["bias"] = moved.reshape(shape.groups, shape.filters)
     scalars = dict(zip(("product_shift", "out_shift"), conv_shifts(node, graph, taps(node, graph))))
-    build = lambda smaller: wide_convolution(smaller, "constant")  # noqa: E731
+
+    def build(smaller: ConvShape) -> Kernel:
+        return wide_convolution(smaller, "constant")
+
     splits = by_windows(shape, {"b": "batch", "g": "groups", "f": "filters"}, build)
     return Lowered(node, build(shape), {"X": x.name}, {"Y": node.outputs[0]}, constants, scalars, splits=splits)
 

@@ -63,7 +63,8 @@ def stuffed(x: Ints, strides: tuple[int, ...], fill: int) -> Ints:
     """``x`` with ``stride - 1`` positions of ``fill`` between neighbours along the spatial axes."""
     sizes = [(n - 1) * s + 1 for n, s in zip(x.shape[2:], strides)]
     found = np.full((*x.shape[:2], *sizes), fill, x.dtype)
-    found[(slice(None), slice(None), *(slice(None, None, stride) for stride in strides))] = x
+    every = (slice(None), slice(None), *(slice(None, None, stride) for stride in strides))
+    found[every] = x
     return found
 
 
