@@ -10,7 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from epu.errors import UserError
+from epu.errors import UnsupportedNode, UserError
 from epu.hw_config import HWConfig
 from epu.job import ChimeraJob
 from epu.ranges import Ranges, save_ranges
@@ -129,6 +129,37 @@ def test_control_flow_runs_on_the_host_with_what_it_takes_from_outside(tmp_path:
     check(job, flag=np.array(True))
 
 
+LOWEST = float(np.finfo(np.float32).min)
+CAUSAL = np.where(np.arange(8) <= np.arange(4)[:, None] + 2, 0, -1e9).astype(np.float32)
+
+
+@pytest.mark.parametrize("mask", [CAUSAL, np.full((4, 8), LOWEST, np.float32)], ids=["causal", "whole rows"])
+def test_a_constant_mask_saturates_in_the_kernel(tmp_path: Path, mask: Any) -> None:
+    nodes = [node("Tanh", ["x"], "t"), node("Add", ["mask", "t"], "sum"), node("Softmax", ["sum"], "y")]
+    ranges = {"t": (-1.0, 1.0), "sum": (float(mask.min()), 1.0), "y": (0.0, 1.0)}
+    job = job_of(tmp_path, nodes, {"y": (SHAPE, FLOAT)}, ranges, mask=mask)
+    assert job.graph.tensor("sum").range_source == "mask"
+    check(job)
+
+
+def test_a_mask_that_is_an_input_saturates_behind_a_view_and_in_long_rows(tmp_path: Path) -> None:
+    """Rows of 4096 are a softmax in five kernels."""
+    nodes = [
+        node("Expand", ["x", "wide"], "scores"),
+        node("Reshape", ["scores", "long"], "rows"),
+        node("Add", ["rows", "mask"], "sum"),
+        node("Unsqueeze", ["sum", "axis"], "view"),
+        node("Softmax", ["view"], "y"),
+    ]
+    wide, long = np.array([512, 4, 8]), np.array([4, 4096])
+    ranges = dict.fromkeys(("scores", "rows"), (-4.0, 4.0))
+    ranges |= {"mask": (LOWEST, 0.0), "sum": (LOWEST, 4.0), "view": (LOWEST, 4.0), "y": (0.0, 1.0)}
+    mask = np.where(np.arange(4096) < 2500, 0, LOWEST).astype(np.float32).reshape(1, 4096)
+    job = job_of(tmp_path, nodes, {"y": ([1, 4, 4096], FLOAT)}, ranges, {"mask": ([1, 4096], FLOAT)},
+                 wide=wide, long=long, axis=np.array([0]))  # fmt: skip
+    check(job, mask=mask)
+
+
 def test_parts_are_as_few_as_the_graph_allows(tmp_path: Path) -> None:
     """Two host nodes at different depths fit one stage where the EPU part between them can wait."""
     nodes = [
@@ -142,6 +173,18 @@ def test_parts_are_as_few_as_the_graph_allows(tmp_path: Path) -> None:
     job = job_of(tmp_path, nodes, {"y": (SHAPE, FLOAT)}, ranges)
     assert (sides(job), on_host(job)) == ("HE", {"early", "late"})
     check(job)
+
+
+def test_multiply_accumulates_of_integers_are_an_error_that_names_the_way_out(tmp_path: Path) -> None:
+    nodes = [
+        node("Cast", ["x"], "whole", to=TensorProto.INT32),
+        node("MatMul", ["whole", "weights"], "product"),
+        node("Cast", ["product"], "real", to=FLOAT),
+        node("Tanh", ["real"], "y"),
+    ]
+    ranges = {"real": (-50.0, 50.0), "y": (-1.0, 1.0)}
+    with pytest.raises(UnsupportedNode, match=r"'product'.*only if it is named: exclude=\['product'\]"):
+        job_of(tmp_path, nodes, {"y": (SHAPE, FLOAT)}, ranges, weights=np.eye(8, dtype=np.int32))
 
 
 def test_a_float_of_the_host_needs_a_range(tmp_path: Path) -> None:
