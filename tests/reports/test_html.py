@@ -171,6 +171,19 @@ def test_the_table_filters_by_text_mode_and_state(page: Page, case: Case) -> Non
     assert page.messages == []
 
 
+def test_a_mismatch_that_nothing_explains_is_the_only_red_row(browser: Page, case: Case, tmp_path: Path) -> None:
+    record = copy.deepcopy(case.record)
+    for row in record["rows"]:
+        row["reasons"] = {"tie": 3}
+    record["rows"][4]["reasons"] = {"tie": 3, "unexplained": 1}
+    page = opened(browser, record, tmp_path / "red.html")
+    assert page.run("[...document.querySelectorAll('#nodes tr.red')].map(row => row.cells[1].textContent)") == [
+        record["rows"][4]["Name"]
+    ]
+    choose(page, "#nodes select[aria-label=State]", "unexplained")
+    assert cells(page, "nodes", 1) == [record["rows"][4]["Name"]]
+
+
 def test_other_measures_orders_and_memories_draw(page: Page) -> None:
     for selector, values in (
         ("#depth select", ["mismatches", "lsb", "psnr"]),

@@ -71,13 +71,15 @@ function nodesTable() {
     { title: "Above tol.", number: true, value: (row) => row["Mismatches Above Tol"], text: (row) => whole(row["Mismatches Above Tol"]) },
     { title: "Comment", value: (row) => row.Comment, wrap: true, class: () => "comment" },
   ];
+  const unexplained = (row) => Boolean(row.reasons && row.reasons.unexplained);
   const table = dataTable(record.rows, columns, {
+    mark: (row) => (unexplained(row) ? "red" : null),
     choices: [
       { label: "Mode", options, initial: "isolated", keep: (row, mode) => !mode || row.mode === mode },
-      { label: "State", options: [["", "all"], ["PASS", "PASS"], ["FAIL", "FAIL"], ["SKIPPED", "SKIPPED"], ["differ", "with mismatches"]], initial: "", keep: (row, state) => !state || row.S === state || (state === "differ" && row["Bitwise Mismatches"] > 0) },
+      { label: "State", options: [["", "all"], ["PASS", "PASS"], ["FAIL", "FAIL"], ["SKIPPED", "SKIPPED"], ["differ", "with mismatches"], ["unexplained", "unexplained"]], initial: "", keep: (row, state) => !state || row.S === state || (state === "differ" && row["Bitwise Mismatches"] > 0) || (state === "unexplained" && unexplained(row)) },
     ],
   });
-  section("nodes", "Node outputs", "Each output of each ONNX node, ONNX Runtime against the simulator. Click a heading to sort.", table);
+  section("nodes", "Node outputs", "Each output of each ONNX node, ONNX Runtime against the simulator. Click a heading to sort. Red: a mismatch that nothing explains.", table);
 }
 
 function chart(id, title, about, label, options, make) {

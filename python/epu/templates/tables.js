@@ -2,8 +2,8 @@
 // A table that sorts by any column and filters by text and by choices.
 
 // columns: { title, value(item), text(item)?, number?, wrap?, class(item)?, node(item)? }
-// choices: { label, options: [[value, text]], initial, keep(item, value) }
-function dataTable(items, columns, { choices = [], sort = null, descending = false, noun = "rows" } = {}) {
+// mark(item): class of the row. choices: { label, options: [[value, text]], initial, keep(item, value) }
+function dataTable(items, columns, { choices = [], sort = null, descending = false, noun = "rows", mark = () => null } = {}) {
   const state = { sort, descending, text: "", chosen: choices.map((each) => each.initial) };
   const body = element("tbody");
   const count = element("span", { class: "quiet" });
@@ -32,7 +32,7 @@ function dataTable(items, columns, { choices = [], sort = null, descending = fal
     const kept = items.filter((item) => words.get(item).includes(state.text) && choices.every((each, index) => each.keep(item, state.chosen[index])));
     if (state.sort !== null) kept.sort((a, b) => compared(columns[state.sort].value(a), columns[state.sort].value(b)) * (state.descending ? -1 : 1));
     heads.forEach((head, index) => head.setAttribute("aria-sort", index !== state.sort ? "none" : state.descending ? "descending" : "ascending"));
-    body.replaceChildren(...kept.map((item) => element("tr", {}, ...columns.map((column) => cell(column, item)))));
+    body.replaceChildren(...kept.map((item) => element("tr", { class: mark(item) }, ...columns.map((column) => cell(column, item)))));
     count.textContent = `${whole(kept.length)} of ${whole(items.length)} ${noun}`;
   }
 
