@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from epu.graph import Float, Quantized
+from epu.graph import Float, Integer, Quantized
 from epu.relay_passes.relay_view import Const, Operand, Shape, Source, Step
 from epu.simulator.errors import UnsupportedNode
 
@@ -27,17 +27,17 @@ class Use:
 class Draft:
     """One node of the typed graph.
 
-    ``root`` is the call whose value is the node's output. ``out`` is the output type where the node decides it; None
-    means float, or the quantisation of the first input. ``members`` are the calls the node stands for, ``covers`` the
-    drafts it has swallowed (``fold_qdq``). ``moves_codes``: an integer output without ``out`` means
-    what the first input's codes do.
+    ``root`` is the call whose value is the node's output. ``out`` is the output type where the node decides it (Integer:
+    or what its readers take it for); None means float, or the quantisation of the first input. ``members`` are the calls
+    the node stands for, ``covers`` the drafts it has swallowed (``fold_qdq``). ``moves_codes``: an integer output without
+    ``out`` means what the first input's codes do.
     """
 
     op: str
     root: Step
     inputs: list[Use]
     attrs: dict[str, Any] = field(default_factory=dict)
-    out: Quantized | Float | None = None
+    out: Quantized | Float | Integer | None = None
     members: list[Step] = field(default_factory=list)
     covers: list[Draft] = field(default_factory=list)
     moves_codes: bool = True

@@ -15,13 +15,13 @@ CONVS = {"nn.conv1d", "nn.conv2d", "qnn.conv2d", *TRANSPOSED_CONVS}
 
 @dataclass(frozen=True)
 class Requantize:
-    """int32 → int8: one qnn.requantize, or a dequantize and a quantize."""
+    """int32 → int8: one qnn.requantize, or a dequantize and a quantize; a dequantize alone has no ``out_scale``."""
 
     step: Step
     in_scale: Operand
     in_zero: Operand
-    out_scale: Operand
-    out_zero: Operand
+    out_scale: Operand | None = None
+    out_zero: Operand | None = None
 
 
 @dataclass
@@ -53,6 +53,8 @@ def find_linear(step: Step) -> Linear | None:
         inner = _descend(inner, members)
     if inner.op in ("qnn.requantize", "qnn.quantize") and isinstance(inner.args[0], Step):
         requantize, inner = _requantize(inner, members)
+    elif inner.op == "qnn.dequantize" and inner.args[0].dtype == "int32" and _belongs(inner, same_node):
+        requantize, inner = Requantize(inner, *inner.args[1:]), _descend(inner, members)
     if inner.op in BIAS and _belongs(inner, same_node) and _is_bias(inner):
         bias = inner.args[1]
         inner = _descend(inner, members)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from epu.graph import Quantized
+from epu.graph import Float, Quantized
 from epu.relay_passes.draft import Use, const_array, quantized, refuse
 from epu.relay_passes.linear import CONVS, Linear
 
@@ -16,12 +16,14 @@ def operand_types(found: Linear, channel_axis: int) -> tuple[Quantized, Quantize
     return left, quantized(found.root, weight.dtype, weight_scale, weight_zero, channel_axis)
 
 
-def out_type(found: Linear) -> Quantized:
+def out_type(found: Linear) -> Quantized | Float:
     """Output type; checks that the requantisation reads the product with the product's scale and zero point 0."""
     end = found.requantize
     assert end is not None
     if const_array(end.step, end.in_zero, "input zero point").any():
         raise refuse(end.step, "the zero point of the int32 product must be 0", "another", "Subtract it first")
+    if end.out_scale is None or end.out_zero is None:
+        return Float()
     return quantized(end.step, end.step.dtype, end.out_scale, end.out_zero, None)
 
 

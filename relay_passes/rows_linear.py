@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from epu.graph import Quantized
+from epu.graph import Integer, Quantized
 from epu.relay_passes.draft import Draft, Use, refuse
 from epu.relay_passes.linear import CONVS, TRANSPOSED_CONVS, Linear, find_linear
 from epu.relay_passes.linear_types import alpha_of, check_product_scale, float_bias, int_bias, operand_types, out_type
@@ -24,10 +24,15 @@ def linear_draft(step: Step) -> Draft | None:
     found = find_linear(step)
     if found is None:
         return None
-    if found.is_quantized and found.requantize is None:
+    if found.is_quantized and found.requantize is None and not _is_integer(found):
         remedy = "Requantise it (qnn.requantize) or leave it on the host"
         raise refuse(step, "the int32 product must be requantised to int8", step.op, remedy)
     return _conv(found) if found.core.op in CONVS else _product(found)
+
+
+def _is_integer(found: Linear) -> bool:
+    """MatMulInteger or ConvInteger: the result is the int32 sum itself."""
+    return found.bias is None and (found.core.op in CONVS or not _needs_gemm(found, _right(found.core, False)))
 
 
 # --- convolution
@@ -57,6 +62,9 @@ def _conv(found: Linear) -> Draft:
         uses = [Use(x), Use(core.args[1]), *float_bias(found)]
         return Draft("ConvTranspose" if turned else "Conv", found.root, uses, settings, members=members)
     data, weight = operand_types(found, 0)
+    if found.requantize is None:
+        uses = [Use(x, data), _weights(core.args[1], weight, rank)]
+        return Draft("ConvInteger", found.root, uses, settings, Integer("int32"), members)
     check_product_scale(found, data, weight)
     uses = [Use(x, data), _weights(core.args[1], weight, rank), *int_bias(found, data, weight)]
     return Draft("QLinearConv", found.root, uses, settings, out_type(found), members)
@@ -86,12 +94,15 @@ def _pads(padding: Any, spatial: int, rank: int) -> tuple[int, ...]:
 def _product(found: Linear) -> Draft | None:
     """MatMul of a and b as ONNX had them; Gemm where a bias follows or b is a computed [N, K]."""
     right = _right(found.core, has_bias=found.bias is not None)
-    is_matrix = len(found.core.shape) == 2
-    if is_matrix and (found.bias is not None or not right.is_kn):
+    if _needs_gemm(found, right):
         return None if found.root.op == "reshape" else _gemm(found, right)
     if not right.is_kn:
         right = Right(_transposed(right.operand, found.core), True)
     return _matmul(found, right)
+
+
+def _needs_gemm(found: Linear, right: Right) -> bool:
+    return len(found.core.shape) == 2 and (found.bias is not None or not right.is_kn)
 
 
 @dataclass
@@ -121,18 +132,58 @@ def _right(core: Step, has_bias: bool) -> Right:
     return Right(operand, False)
 
 
-def _matmul(found: Linear, right: Right) -> Draft:
+def _matmul(found: Linear, right: Right) -> Draft | None:
     members = [*found.members, *right.members]
-    a = _strip(found.core.args[0], found.core, members)
-    b = _strip(right.operand, found.core, members)
-    data = None if right.data is None else _stacked(found, right.data)
-    left = _stacked(found, a.data) if isinstance(a, Const) else None
     if not found.is_quantized:
+        a = _strip(found.core.args[0], found.core, members)
+        b = _strip(right.operand, found.core, members)
+        data = None if right.data is None else _stacked(found, right.data)
+        left = _stacked(found, a.data) if isinstance(a, Const) else None
         return Draft("MatMul", found.root, [Use(a, data=left), Use(b, data=data)], members=members)
-    rank = len(b.shape if data is None else data.shape)
-    a_type, b_type = operand_types(found, rank - 1)
+    operands = _operands(found, right)
+    if operands is None:
+        return None  # the outer reshape is a node of its own
+    (a, left, more), (b, data, most) = operands
+    a_type, b_type = operand_types(found, len(b.shape if data is None else data.shape) - 1)
+    uses, members = [Use(a, a_type, left), Use(b, b_type, data)], [*members, *more, *most]
+    if found.requantize is None:
+        return Draft("MatMulInteger", found.root, uses, {}, Integer("int32"), members)
     check_product_scale(found, a_type, b_type)
-    return Draft("QLinearMatMul", found.root, [Use(a, a_type, left), Use(b, b_type, data)], {}, out_type(found), members)
+    return Draft("QLinearMatMul", found.root, uses, {}, out_type(found), members)
+
+
+Stripped = tuple[Operand, "NDArray[Any] | None", list[Step]]  # operand, a constant's data, what was taken off
+
+
+def _operands(found: Linear, right: Right) -> tuple[Stripped, Stripped] | None:
+    """Both operands without as many reshapes and broadcasts of the ONNX node as the result's shape allows: stacks are equal,
+    or the right one is of one matrix. None where they fit the product alone, not the reshape after it."""
+    core = found.core
+    for a in _forms(found, core.args[0], None):
+        for b in _forms(found, right.operand, right.data):
+            left, other = (each[0].shape if each[1] is None else each[1].shape for each in (a, b))
+            if min(len(left), len(other)) >= 2 and _product_shape(left, other) == found.root.shape:
+                return a, b
+    return None
+
+
+def _product_shape(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...] | None:
+    if a[:-2] != b[:-2] and prod(b[:-2]) != 1:
+        return None
+    return (*a[:-1], b[-1]) if len(a) >= len(b) else (*b[:-2], *a[-2:-1], b[-1])
+
+
+def _forms(found: Linear, operand: Operand, data: NDArray[Any] | None) -> list[Stripped]:
+    """The operand with ever fewer of the wrappers of its own ONNX node taken off, a constant's data also stacked."""
+    if isinstance(operand, Const):
+        plain = operand.data if data is None else data
+        return [(operand, _stacked(found, plain), []), (operand, plain, [])]
+    forms: list[Stripped] = [(operand, None, [])]
+    while isinstance(operand, Step) and operand.op in WRAPPERS and same_onnx_node(operand, found.core):
+        members = [*forms[-1][2], operand]
+        operand = operand.args[0]
+        forms.append((operand, None, members))
+    return forms[::-1]
 
 
 def _gemm(found: Linear, right: Right) -> Draft:

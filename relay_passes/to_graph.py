@@ -125,6 +125,8 @@ class _Builder:
         return self.wants.get(source) or _plain_type(source.dtype)
 
     def _out_type(self, draft: Draft) -> TensorType:
+        if isinstance(draft.out, Integer):
+            return self.wants.get(draft.root) or draft.out
         if draft.out is not None:
             self._check(draft, draft.out)
             return draft.out

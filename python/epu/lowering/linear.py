@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from epu.constants import multipliers
 from epu.errors import UnsupportedNode
-from epu.graph import Fixed, Graph, Integer, Node, Quantized, Tensor
+from epu.graph import Fixed, Graph, Node, Quantized, Tensor
 from epu.lowering.lowered import Lowered, dtype_of, operand, result, zero_of
 from epu.lowering.observe import covered_result, observe_sum, product_scales
 from epu.lowering.pointwise import shifted_constant
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from epu.tir_schedules.convolution import ConvShape
 
 Array = NDArray[Any]
+INTEGER = ("MatMulInteger", "ConvInteger")  # the result is the int32 sum
 BIASED = ("QLinearConv", "QGemm")  # a product of matrices has sums for zero points where these have a bias
 
 
@@ -115,7 +116,7 @@ def conv_shape(node: Node, graph: Graph, bias: bool, rounding: str) -> ConvShape
         pads=pads,
         dilations=dilations,
         bias=bias,
-        per_channel=len(kind.scale) > 1 and not isinstance(y.type, Integer),
+        per_channel=len(kind.scale) > 1 and node.op not in INTEGER,
         rounding=rounding if isinstance(y.type, Quantized) else "exact",
         pad_value=zero_of(x) if any(pads) else 0,  # kernels that differ in nothing else are one
         dtype=dtype_of(y),
@@ -123,7 +124,7 @@ def conv_shape(node: Node, graph: Graph, bias: bool, rounding: str) -> ConvShape
         w_dtype=dtype_of(w),
         observed=bool(covered_result(node)),
         window_terms=any(node.inputs[FIRST_SUM[node.op] :]),
-        integer=isinstance(y.type, Integer),
+        integer=node.op in INTEGER,
         addend=real_bias(node, graph) is not None,
     )
 

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from epu.errors import UnsupportedNode
-from epu.graph import Graph, Integer, Node, Quantized, Tensor
-from epu.lowering.linear import finishing, integer_bias, real_bias
+from epu.graph import Graph, Node, Quantized, Tensor
+from epu.lowering.linear import INTEGER, finishing, integer_bias, real_bias
 from epu.lowering.lowered import Lowered, bind_arrays, dtype_of, operand, result, zero_of
 from epu.lowering.observe import covered_result, observe_sum, product_scales
 from epu.lowering.requantisation import folded_bias
@@ -85,7 +85,7 @@ def _batched(node: Node, a: Tensor, b: Tensor) -> Form:
 def _lowered(node: Node, graph: Graph, rounding: str, form: Form, bias: Array | None) -> Lowered:
     from epu.tir_schedules.matmul import matmul
 
-    total, is_integer = _added(node, graph, form, bias), isinstance(result(node, graph).type, Integer)
+    total, is_integer = _added(node, graph, form, bias), node.op in INTEGER
     scales = np.zeros(1) if is_integer else np.ravel(combined_scale(node, graph))
     shape = _shape(node, graph, form, total is not None, scales.size > 1, rounding)
     names = {"A": node.inputs[0], "B": node.inputs[1], **_sums(node)}
@@ -147,6 +147,6 @@ def _shape(node: Node, graph: Graph, form: Form, bias: bool, per_column: bool, r
         observed=bool(covered_result(node)),
         row_terms="row_sums" in sums,
         column_terms="column_sums" in sums,
-        integer=isinstance(y.type, Integer),
+        integer=node.op in INTEGER,
         addend=real_bias(node, graph) is not None,
     )
