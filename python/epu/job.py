@@ -26,6 +26,7 @@ from epu.raw_tensors import Arrays, encode, load_arrays, write_raw
 from epu.reports import Peak, Performance, cycle_bars, io_table, module_table, performance_report, totals
 from epu.sample_inputs import sample_of, zeros
 from epu.save_chain import save_chain
+from epu.simulator.energy import energy_of_program
 from epu.simulator.fixed_point import NUMPY_DTYPE
 from epu.simulator.program import Buffer, Program
 from epu.simulator.simulation import RunResult, simulate
@@ -222,9 +223,11 @@ class ChimeraJob:
 
     @property
     def performance(self) -> Performance:
-        """Cycles and traffic of one inference; the cycles do not depend on the values."""
+        """Cycles, traffic and energy of one inference; they do not depend on the values."""
         run, macs = self._any_run(), round(self.gmacs * 1e9)
-        return Performance(self.hw_config.machine, run.cycles.total, macs, run.ext_read_bytes, run.ext_write_bytes)
+        energy = sum(energy_of_program(program).total for program in self.programs)
+        traffic = (run.ext_read_bytes, run.ext_write_bytes)
+        return Performance(self.hw_config.machine, run.cycles.total, macs, *traffic, energy)
 
     def report(self) -> dict[str, Any]:
         """The form of ``epu compile --json``."""

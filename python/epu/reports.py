@@ -41,6 +41,7 @@ class Performance:
     macs: int
     ext_read_bytes: int
     ext_write_bytes: int
+    energy_joules: float = 0.0
 
     @property
     def seconds(self) -> float:
@@ -50,6 +51,11 @@ class Performance:
     def mac_utilization(self) -> float:
         """Share of the array's multiply-accumulates that did work, 0 to 1."""
         return self.macs / (self.cycles * self.machine.pes * self.machine.macs_per_pe) if self.cycles else 0.0
+
+    @property
+    def power_watts(self) -> float:
+        """Average dynamic power while one inference follows the other."""
+        return self.energy_joules / self.seconds if self.cycles else 0.0
 
     def bandwidth_gbps(self, count: int) -> float:
         """Average over the run of ``count`` bytes, in 10^9 bytes per second."""
@@ -102,7 +108,7 @@ def cycle_bars(cycles: Mapping[str, int]) -> str:
 
 
 def performance_report(performance: Performance) -> str:
-    """Latency, throughput, external traffic, MAC utilisation. Power is not modelled and so not reported."""
+    """Latency, throughput, external traffic, MAC utilisation, and the dynamic energy with what follows from it."""
     read, write = performance.ext_read_bytes, performance.ext_write_bytes
     rows = [
         ("Latency (ms)", f"{performance.seconds * 1e3:.3f}"),
@@ -112,9 +118,12 @@ def performance_report(performance: Performance) -> str:
         ("Avg Ext Rd BW (GBps)", f"{performance.bandwidth_gbps(read):.2f}"),
         ("Avg Ext Wr BW (GBps)", f"{performance.bandwidth_gbps(write):.2f}"),
         ("MAC Utilization", f"{performance.mac_utilization:.2%}"),
+        ("Dynamic Energy (uJ)", f"{performance.energy_joules * 1e6:.1f}"),
+        ("Average Dynamic Power (mW)", f"{performance.power_watts * 1e3:.2f}"),
+        ("FPS per Watt (FPS/W)", _per_second(performance.energy_joules)),
     ]
     title = f"Post-ISS Report {performance.machine.clock_ghz:g} GHz"
-    return f"{title}\nFrom the cycle model of docs/machine.md; power is not modelled.\n{grid(rows)}"
+    return f"{title}\nFrom the cycle and energy model of docs/machine.md, whose prices are assumptions.\n{grid(rows)}"
 
 
 def totals(cycles: Mapping[str, int], seconds: float) -> str:

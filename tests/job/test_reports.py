@@ -70,7 +70,7 @@ def test_cycle_bars_scale_to_the_longest() -> None:
 
 def test_performance_by_hand() -> None:
     machine = Machine.for_product("QC-U")
-    performance = Performance(machine, 1_560_000, 2**30, 2**20, 2**19)
+    performance = Performance(machine, 1_560_000, 2**30, 2**20, 2**19, energy_joules=2e-3)
     assert performance.seconds == pytest.approx(1e-3)
     assert performance.mac_utilization == pytest.approx(2**30 / (1_560_000 * 1024 * 16))
     assert performance.bandwidth_gbps(2**20) == pytest.approx(1.048576)
@@ -81,7 +81,8 @@ def test_performance_by_hand() -> None:
     assert (rows["Ext Rd Bytes (MB)"], rows["Ext Wr Bytes (MB)"]) == ("1.00", "0.50")
     assert rows["Avg Ext Wr BW (GBps)"] == "0.52"
     assert rows["MAC Utilization"] == "4.20%"
-    assert "power is not modelled" in text
+    assert (rows["Dynamic Energy (uJ)"], rows["Average Dynamic Power (mW)"]) == ("2000.0", "2000.00")
+    assert rows["FPS per Watt (FPS/W)"] == "500.00"
     assert "mW" not in text
 
 

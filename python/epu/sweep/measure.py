@@ -30,7 +30,6 @@ def _base(point: Point) -> Row:
 
 def _measured(point: Point, folder: Path, model: bytes, tranges: bytes | None, name: str) -> Row:
     from epu.job import ChimeraJob
-    from epu.simulator.energy import energy_of_program
 
     hardware = point.hw_config
     path, ranges = folder / f"{name}.onnx", folder / f"{name}.tranges"
@@ -50,7 +49,7 @@ def _measured(point: Point, folder: Path, model: bytes, tranges: bytes | None, n
         "hw": str(hardware),
         "cycles": performance.cycles,
         "latency_ms": performance.seconds * 1e3,
-        "energy_uj": sum(energy_of_program(program).total for program in job.programs) * 1e6,
+        "energy_uj": performance.energy_joules * 1e6,
         "ocm_bytes": hardware.machine.ocm_bytes,
         "peak_ocm_bytes": peak["ocm_bytes"],
         "peak_lrm_bytes": peak["lrm_bytes"],
