@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from epu.simulator.machine import Machine
@@ -35,6 +35,16 @@ def is_prim_func(function: Any) -> bool:
     return isinstance(function, tir.PrimFunc)
 
 
+def rekeyed(kernel: Kernel) -> Kernel:
+    """A kernel of our families that a user built, with an identity that its body takes part in: a family's key does not
+    tell bodies apart, and a body of the user's must not be taken for one of ours of the same name."""
+    return replace(kernel, key=("custom", kernel.key, _digest(kernel.prim_func(observe=True))))
+
+
+def _digest(function: Any) -> str:
+    return hashlib.sha256(function.script().encode()).hexdigest()
+
+
 def script_kernel(name: str, function: Any, constants: frozenset[str], inputs: frozenset[str]) -> Kernel:
     """The kernel of ``function``: array parameters named in ``constants`` and ``inputs``, one output, int64 scalars."""
     params = tuple(_params(function, constants, inputs))
@@ -50,8 +60,7 @@ def script_kernel(name: str, function: Any, constants: frozenset[str], inputs: f
     labels = axes.labels(params)
     reduced = {block.name: tuple(axes.of((block.name, k)) for k in block.reduced) for block in blocks if block.reduced}
     tiling = _tiling(labels[outputs[0]], axes.extents, {axis for each in reduced.values() for axis in each})
-    digest = hashlib.sha256(function.script().encode()).hexdigest()
-    key = ("custom", name, digest, tuple(sorted(constants)))
+    key = ("custom", name, _digest(function), tuple(sorted(constants)))
     stages = tuple(block.name for block in blocks)
     return ScriptKernel("custom", key, params, {}, labels, stages, tiling, reduced, script=function)
 

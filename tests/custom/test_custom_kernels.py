@@ -89,6 +89,30 @@ def test_a_family_kernel_with_a_table_and_an_attribute() -> None:
     assert_alike(module)
 
 
+def doubled(shape: tuple[int, ...], factor: int) -> tuple[Any, Any]:
+    """A kernel of our element-wise family under the name of one of ours, with its splits."""
+    from epu.lowering.split import elementwise_kernel
+    from epu.tir_schedules.intrinsics import mulr, sat
+
+    operands = {"X": ("input", shape, "int32")}
+    return elementwise_kernel("rescale", shape, "int32", operands, lambda v: sat(mulr(v["X"], factor, 0), "int32"))
+
+
+@pytest.mark.parametrize("rows", [4, 1500])
+def test_bodies_of_one_family_and_name_are_told_apart(rows: int) -> None:
+    for factor in (2, 3):
+
+        def kernel(call: CustomCall, factor: int = factor) -> CustomKernel:
+            made, splits = doubled(call.inputs[0].shape, factor)
+            return CustomKernel(made, {"X": 0}, splits=splits)
+
+        def reference(call: CustomCall, inputs: list[NDArray[np.int64]], factor: int = factor) -> NDArray[Any]:
+            return np.clip(inputs[0] * factor, -(2**31), 2**31 - 1)
+
+        ops = changed(BELOW, kernel=kernel, reference=reference)
+        assert_alike(compiled(typed(below_model(rows, 600), RANGES, ops)))
+
+
 def test_quantisation_may_come_from_the_types_rule() -> None:
     kind = Quantized("int8", (0.25,), (3,))
     types = lambda call: CustomOutput(call.inputs[0].shape, "int8", kind)  # noqa: E731

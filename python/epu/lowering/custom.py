@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from epu.custom_ops import CustomCall, CustomKernel, CustomOp, call_of, definiti
 from epu.graph import Fixed, Graph, Node, Tensor
 from epu.lowering.custom_splits import prim_func_splits
 from epu.lowering.lowered import Lowered, bind_arrays, dtype_of
+from epu.lowering.split import Splits
 from epu.operators.custom import reference
 
 if TYPE_CHECKING:
@@ -33,12 +35,23 @@ def lower_custom(node: Node, graph: Graph, rounding: str) -> Lowered:
     constants.update({name: np.asarray(values) for name, values in given.constants.items()})
     scalars = {name: int(value) for name, value in given.scalars.items()}
     outputs = {kernel.outputs[0]: node.outputs[0]}
-    lowered = Lowered(node, kernel, inputs, outputs, constants, scalars, splits=given.splits)
+    lowered = Lowered(node, kernel, inputs, outputs, constants, scalars)
     _check_parameters(call, lowered)
-    if kernel is not given.function:
-        lowered.splits = prim_func_splits(call, given, kernel, lambda part: _kernel(part, _given(part, op)))
+    lowered.splits = _splits(call, op, given, kernel)
     _check_reference(call, lowered, graph)
     return lowered
+
+
+def _splits(call: CustomCall, op: CustomOp, given: CustomKernel, kernel: Kernel) -> Splits | None:
+    """Those of the user for a kernel of our families, those that follow for a PrimFunc."""
+    from epu.tir_schedules.custom_kernel import is_prim_func, rekeyed
+
+    if is_prim_func(given.function):
+        return prim_func_splits(call, given, kernel, lambda part: _kernel(part, _given(part, op)))
+    if given.splits is None:
+        return None
+    build = given.splits.build
+    return replace(given.splits, build=lambda shape: rekeyed(build(shape)))
 
 
 def _given(call: CustomCall, op: CustomOp) -> CustomKernel:
@@ -58,11 +71,11 @@ def _operand(call: CustomCall, param: str, index: int) -> Tensor:
 
 
 def _kernel(call: CustomCall, given: CustomKernel) -> Kernel:
-    from epu.tir_schedules.custom_kernel import is_prim_func, script_kernel
+    from epu.tir_schedules.custom_kernel import is_prim_func, rekeyed, script_kernel
     from epu.tir_schedules.kernel import Kernel
 
     if isinstance(given.function, Kernel):
-        return given.function
+        return rekeyed(given.function)
     if not is_prim_func(given.function):
         raise call.refuse("function must be a PrimFunc or a Kernel", type(given.function).__name__, "Build one")
     computed = {name for name, index in given.operands.items() if _operand(call, name, index).data is None}
