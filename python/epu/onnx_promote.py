@@ -26,8 +26,6 @@ CONSTANT_INPUTS: dict[str, tuple[int, ...]] = {
     **dict.fromkeys(("ConvInteger", "QLinearConv"), ALL),
     "QLinearMatMul": (1, 2, 4, 5, 6, 7),
     "MatMulInteger": (2, 3),
-    "Gemm": (2,),
-    "Where": (0,),
     "ConstantOfShape": (0,),
     "EyeLike": (),
     "Range": (0, 1, 2),
