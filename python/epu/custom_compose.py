@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from epu.custom_ops import CustomCall, CustomOp
+from epu.custom_ops import OP_TYPE, CustomCall, CustomOp
 from epu.fixed_formats import OP
 from epu.graph import Float, Integer, Node, Quantized, Tensor, TensorType
 from epu.operators import OPERATORS
@@ -41,20 +41,21 @@ class Composer:
         **attrs: Any,
     ) -> str:
         """Add a node of docs/supported_ops.md and return its output's name."""
-        if op not in OPERATORS or op == "QuadricCustomOp":
+        if op not in OPERATORS or op == OP_TYPE:
             raise self.call.refuse(
                 "compose must use operators of docs/supported_ops.md", op, "Use build.custom for yours"
             )
-        return self._add(op, inputs, shape, type, tensor, attrs)
+        return self._add(Node(self._name(op), op, list(inputs), [], attrs), shape, type, tensor)
 
     def custom(self, op: CustomOp, inputs: Sequence[str], tensor: str | None = None, **attrs: Any) -> str:
         """Add a call of another custom operator."""
         read = tuple(self._tensor(name) for name in inputs)
         known = {index: each.data for index, each in enumerate(read) if each.data is not None}
-        found = op.output(CustomCall(self._name(op.name), op.name, read, None, known, attrs))
+        name = self._name(op.name)
+        found = op.output(CustomCall(name, op.name, read, None, known, attrs))
         kind: TensorType = Float() if found.dtype == "float32" else found.quantized or Integer(found.dtype)
         carried = {"custom": op, "attrs": attrs, "constants": known, "tensors": {}}
-        return self._add("QuadricCustomOp", inputs, found.shape, kind, tensor, carried)
+        return self._add(Node(name, OP_TYPE, list(inputs), [], carried), found.shape, kind, tensor)
 
     def constant(self, values: ArrayLike, type: TensorType | None = None) -> str:
         """Add a constant: float32, or raw integers of a quantised ``type``."""
@@ -125,18 +126,16 @@ class Composer:
     def _same_type(self, op: str, x: str, shape: Sequence[int], tensor: str | None, **attrs: Any) -> str:
         return self.node(op, [x], shape, self._tensor(x).type, tensor, **attrs)
 
-    def _add(
-        self, op: str, inputs: Sequence[str], shape: Sequence[int], kind: TensorType, tensor: str | None, attrs: Any
-    ) -> str:
-        for each in inputs:
+    def _add(self, node: Node, shape: Sequence[int], kind: TensorType, tensor: str | None) -> str:
+        for each in node.inputs:
             self._tensor(each)
-        name = self._name(op)
         known = self.names.get(tensor or "")
-        output = known or (f"{self.call.node}:{tensor}" if tensor else f"{name}_output_0")
+        output = known or (f"{self.call.node}:{tensor}" if tensor else f"{node.name}_output_0")
         if output in self.tensors:
             raise self.call.refuse("tensors of a composition must differ in name", tensor, "Rename one")
         self.tensors[output] = Tensor(output, tuple(map(int, shape)), kind, range_source="" if known else OP)
-        self.nodes.append(Node(name, op, list(inputs), [output], attrs))
+        node.outputs.append(output)
+        self.nodes.append(node)
         return output
 
     def _name(self, op: str) -> str:
