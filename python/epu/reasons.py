@@ -25,7 +25,7 @@ from epu.reasons_kernel import Kernels, Reading
 from epu.reasons_names import Reason, counted
 from epu.reasons_reals import UNIT32, Judgement, explain_fixed, explain_sums
 from epu.reasons_region import Region, Unknown
-from epu.reasons_terms import Array, along, reals_of
+from epu.reasons_terms import Array, Terms, along, reals_of
 
 INVERSE_ERROR = 2.0**-24  # codes by which QuantizeLinear of a fixed-point number may miss a tie
 RESIZE_ERROR = 2.0**-20  # codes, of weights in Q30
@@ -126,10 +126,10 @@ class Explainer:
         limits = np.iinfo(kind.dtype)
         places = np.argwhere(wrong)
         at = Elements(places, wrong.shape, held, deviation.grid[wrong], (limits.min, limits.max))
-        if reading.fixed:
+        if reading.fixed and self._exact.nodes.by_output[tensor].op_type == "QuantizeLinear":
             return self._coded_from_fixed(tensor, rounded, at)
         slack, table = self._slack(region, rounded, at)
-        return explain_codes(rounded, at, slack, table, self._float32)
+        return explain_codes(rounded, at, slack, table=table, float32=self._float32)
 
     def _rounded(self, tensor: str, region: Region, kind: Quantized) -> Coded:
         """What the node rounds to codes; codes themselves where it only moves or weighs them."""
@@ -157,17 +157,16 @@ class Explainer:
         """QuantizeLinear of a fixed-point tensor: right on the number it read; then ORT's rounding, or that number's."""
         source = self._exact.nodes.by_output[tensor].input[0]
         scale = at.of(along(np.asarray(rounded.scale, np.float64), rounded.axis, len(at.shape)))
-        exact = np.zeros(1) if source not in self._ort else at.of(self._ort[source]) / scale
+        exact = at.of(self._ort[source]) / scale
         shift = np.abs(at.of(reals_of(rounded.value)) / scale - exact)
         clipped = self._kernels.clipped(source)
         read = 0.5 * self._kernels.unit(source) / scale
-        reasons = explain_codes(rounded, at, INVERSE_ERROR + shift, False, False)
+        slack = np.full(len(at.iss), INVERSE_ERROR)
+        reasons = explain_codes(rounded, at, slack, float32=self._float32, drift=shift)
         own = explain_codes(
             Coded(self._ort[source].astype(np.float64), rounded.scale, rounded.zero, rounded.axis),
             Elements(at.places, at.shape, at.ort, at.ort, at.limits),
             np.zeros(len(at.iss)),
-            False,
-            False,
         )
         encoded = own != Reason.UNEXPLAINED  # ORT is right on its own number, which the word rounds or clips
         known = reasons != Reason.UNEXPLAINED
@@ -176,13 +175,14 @@ class Explainer:
         return reasons
 
     def _judgement(self, tensor: str, region: Region, reading: Reading, kind: Fixed) -> Judgement:
-        exact = np.asarray(reals_of(region.made(tensor)), np.float64)
+        value = region.made(tensor)
+        exact = np.asarray(reals_of(value), np.float64)
         unit = 2.0**-kind.frac
         node = self._exact.nodes.by_output[tensor]
         if not reading.fixed:
             soft = node.op_type == "Softmax"
             case = Case(node, (None,), exact, unit, (0.0,), (False,), exact_exponentials=True)
-            bound = bound_of(case) if soft else 0.5 * unit + self._float32_share * np.abs(exact)
+            bound = bound_of(case) if soft else 0.5 * unit + self._factor_share(value) * np.abs(exact)
             return Judgement(exact, exact, np.asarray(bound + 2.0**-50 * np.abs(exact)), soft)
         own = self._exact.value(tensor)
         if own is None:
@@ -192,10 +192,10 @@ class Explainer:
             exact, own, bound_of(self._case(node, region, reading, exact, unit)), is_table(node.op_type), clipped
         )
 
-    @property
-    def _float32_share(self) -> float:
-        """What ``rounding="ort"`` adds to a dequantised number."""
-        return 2 * UNIT32 if self._float32 else 0.0
+    def _factor_share(self, value: Terms | Array) -> float:
+        """What one float32 factor for several scales adds to a sum, and ``rounding="ort"`` to a dequantised number."""
+        combined = isinstance(value, tuple) and any(part.combined for part in value)
+        return (2 * UNIT32 if self._float32 else 0.0) + (2 * UNIT32 if combined else 0.0)
 
     def _case(self, node: Any, region: Region, reading: Reading, exact: Array, unit: float) -> Case:
         operands = [reals_of(region.operand(name)) if name else None for name in node.input]

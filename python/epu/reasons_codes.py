@@ -113,11 +113,20 @@ class Quotient:
         return sum((part.fraction(index) for part in self.parts), start=Fraction(0)) / scale
 
 
-def explain_codes(rounded: Coded, at: Elements, slack: Reals, table: bool, float32: bool) -> NDArray[np.int8]:
+def explain_codes(
+    rounded: Coded,
+    at: Elements,
+    slack: Reals,
+    *,
+    table: bool = False,
+    float32: bool = False,
+    drift: Reals | float = 0.0,
+) -> NDArray[np.int8]:
     """A reason per element.
 
     ``slack``: codes by which the ISS's own value may be wrong before it is rounded (0: it rounds the exact quotient).
-    ``table``: such an error is a table's. ``float32``: the ISS repeats ORT's rounding.
+    ``table``: such an error is a table's. ``float32``: the ISS repeats ORT's rounding. ``drift``: codes by which what ORT
+    rounded differs from ``rounded``, which is what the ISS read.
     """
     quotient = Quotient(rounded, at)
     right, tie = _right(quotient, at, slack, float32)
@@ -127,7 +136,7 @@ def explain_codes(rounded: Coded, at: Elements, slack: Reals, table: bool, float
     beyond = ((truth + quotient.zero > high + 0.5) & (at.iss == high)) | (
         (truth + quotient.zero < low - 0.5) & (at.iss == low)
     )
-    plausible = off <= 0.5 + quotient.float32_error() + (NEAR if quotient.parts else slack)
+    plausible = off <= 0.5 + quotient.float32_error() + (NEAR if quotient.parts else slack) + drift
     found = np.full(len(at.iss), Reason.UNEXPLAINED, np.int8)
     found[right & plausible] = Reason.FLOAT32
     found[right & plausible & tie] = Reason.TIE

@@ -20,7 +20,12 @@ from reason_cases import (
 )
 from reason_models import CASES
 
-from epu.reasons_names import comment
+from epu.graph import Fixed
+from epu.metrics import measure
+from epu.reasons_codes import Elements, explain_codes
+from epu.reasons_contrib import Coded
+from epu.reasons_names import Reason, comment
+from epu.reasons_reals import Judgement, explain_fixed
 
 FAULTS: list[Rounding] = [half_up, truncated, off_by_one, slightly_scaled]
 FORMS = [(name, qdq) for name in CASES for qdq in (False, True)]
@@ -86,6 +91,35 @@ def test_ties_that_float32_breaks_are_named_so() -> None:
     reasons = reasons_of(case, codes, ort)
     assert reasons["tie"] > 0
     assert reasons == {"tie": np.count_nonzero(codes != ort["y"])}
+
+
+def test_codes_beyond_the_range_are_saturated() -> None:
+    """An int8 chain of which ORT shows the float."""
+    held, shown = np.array([127.0, -128.0, 126.0]), np.array([300.0, -129.0, 300.0])
+    at = Elements(np.array([[0], [1], [2]]), (3,), held, shown, (-128, 127))
+    found = explain_codes(Coded(shown, np.ones(1, np.float32), np.zeros(1)), at, np.zeros(3))
+    assert found.tolist() == [Reason.SATURATION, Reason.SATURATION, Reason.UNEXPLAINED]
+
+
+def test_the_limit_of_a_word_is_a_clipped_range_only_where_the_exact_value_lies_beyond() -> None:
+    ort = np.array([10.0, 10.0, 7.9], np.float32)
+    held = np.array([2**31 - 1, 2**31 - 2**8, 2**31 - 1], np.int32)
+    exact = ort.astype(np.float64)
+    deviation = measure(ort, held, Fixed(28))
+    found = explain_fixed(deviation, Judgement(exact, exact, np.array(2.0**-29)), np.ones(3, np.bool_))
+    assert found.tolist() == [Reason.CLIPPED, Reason.UNEXPLAINED, Reason.UNEXPLAINED]
+
+
+def test_a_bound_is_an_edge() -> None:
+    """One unit beyond the bound is unexplained; within it, it is a table's error where ORT is nearer."""
+    ort, exact = np.zeros(3, np.float32), np.zeros(3)
+    deviation = measure(ort, np.array([8, 9, -9], np.int32), Fixed(28))
+    judgement = Judgement(exact, np.ones(3) * 2.0**-40, np.array(8 * 2.0**-28), table=True)
+    found = explain_fixed(deviation, judgement, np.ones(3, np.bool_))
+    assert found.tolist() == [Reason.UNEXPLAINED] * 3  # ORT is further off than float32 allows
+    near = Judgement(exact, np.array([0.0, 0.0, 1.0]), np.array(8 * 2.0**-28), table=True)
+    ends = explain_fixed(deviation, near, np.array([True, True, False]))
+    assert ends.tolist() == [Reason.TABLE, Reason.UNEXPLAINED]
 
 
 def test_the_comment_counts_and_names() -> None:

@@ -11,6 +11,7 @@ import pytest
 from numpy.typing import NDArray
 from tiny_module import QUANTIZE, SHAPE, TinyModule, tiny_model, tiny_program
 
+from epu.colour import RED
 from epu.metrics import MODES
 from epu.reports import to_json
 from epu.simulator.instructions import Alu, Imm
@@ -98,6 +99,26 @@ def test_gates_of_a_wrong_program_each_have_a_sentence() -> None:
     assert any("7 of 8 int8 elements differ" in each for each in one.failures)
     assert not any("miss the gate" in each for each in one.failures)  # 1 LSB is within the gate of a row
     assert any("isolated: 1 node outputs miss the gate" in each and "quantize:0" in each for each in two.failures)
+
+
+def test_a_truncating_shift_is_red() -> None:
+    rounding = QUANTIZE[3]
+    assert isinstance(rounding, Alu)
+    result = result_of(TinyModule(program=tiny_program((*QUANTIZE[:3], replace(rounding, op="shr"), *QUANTIZE[4:]))))
+    row = next(each for each in result if each["Name"] == "quantize:0")
+    assert list(row["reasons"]) == ["unexplained"]
+    assert row["Comment"] == f"unexplained {row['Bitwise Mismatches']}"
+    assert result.summary["isolated_explained_percent"] == 0.0
+
+
+def test_red_is_for_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = result_of(off_by(1))
+    assert RED not in str(wrong)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert f"{RED}quantize:0 (PASS, Node, int8)" in str(wrong)
+    assert f"{RED}relu:0" not in str(wrong)
+    assert RED not in str(result_of(TinyModule()))
 
 
 def test_a_tensor_nobody_shows_is_reported_and_fails() -> None:
