@@ -201,7 +201,8 @@ def test_without_inputs_a_sample_is_drawn(job: ChimeraJob) -> None:
     assert job.run()["sentence"].shape == (1, 16)
 
 
-def test_the_command_line_works_over_several_stages(tmp_path: Path) -> None:
+def test_the_command_line_works_over_several_stages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     from epu.cli.group import epu
 
     files = quantised(tmp_path)
