@@ -30,7 +30,7 @@ def model_of(op: str) -> ModelProto:
 def test_every_float_tensor_has_a_range_and_its_source() -> None:
     graph = to_typed_graph(import_model(model_of("Softmax")), RANGES, "small")
     assert {name: graph.tensor(name).range for name in "xdy"} == {**RANGES, "d": (-64.0, 63.5)}
-    assert {name: graph.tensor(name).range_source for name in "xdy"} == {"x": "tranges", "d": "scale", "y": "tranges"}
+    assert {name: graph.tensor(name).range_source for name in "xdy"} == {"x": "tranges", "d": "scale", "y": "op"}
 
 
 def test_without_a_file_the_ranges_follow_from_the_operators() -> None:
