@@ -39,9 +39,8 @@ def check_answer(found: dict[str, Any], meaning: str) -> None:
         assert found["iss"] == found["ort"]
 
 
-@pytest.mark.parametrize(("name", "form"), [("ppocr_cls", "qdq"), ("speech_embedding", "qoperator")])
-def test_small_models(name: str, form: str, tmp_path: Path) -> None:
-    check(name, form, "exact", HELD_OUT[:1], tmp_path)
+def test_a_small_model(tmp_path: Path) -> None:
+    check("speech_embedding", "qoperator", "exact", HELD_OUT[:1], tmp_path)
 
 
 @pytest.mark.slow
