@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+import epu
+
 ROOT = Path(__file__).resolve().parent.parent
 TVM_DOOR = "epu.tir_schedules.tvm_api"
 ONNX = {"onnx", "onnxruntime"}
@@ -162,3 +164,9 @@ def test_relative_import_in_a_package_starts_at_the_package() -> None:
         ast.parse("from .alu import Alu"), PARTS[0], ROOT / "simulator/isa/__init__.py", at_import=True
     )
     assert [each.name for each in found] == ["epu.simulator.isa.alu.Alu"]
+
+
+def test_no_public_name_is_that_of_a_module() -> None:
+    """Importing ``epu.placement`` would put the module in the place of the function of that name."""
+    modules = {path.stem for path in (ROOT / "python/epu").iterdir()}
+    assert modules & epu.LAZY.keys() == set()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from epu.errors import UnsupportedNode, UserError
-from epu.placement import Placement, placement_table, plan
+from epu.job_placement import Placement, placement_table, plan
 from epu.stages import Chain, EpuStage, HostStage, Stage
 
 if TYPE_CHECKING:

@@ -19,9 +19,9 @@ from epu.custom_ops import using
 from epu.errors import ConfigError, UserError
 from epu.graph import Graph
 from epu.hw_config import HWConfig
+from epu.job_placement import Placement
 from epu.log import get_logger
 from epu.metrics import Tolerance
-from epu.placement import Placement
 from epu.raw_tensors import Arrays, encode, load_arrays, write_raw
 from epu.reports import Peak, Performance, cycle_bars, io_table, module_table, performance_report, totals
 from epu.sample_inputs import sample_of, zeros

@@ -11,7 +11,7 @@ from epu.simulator.machine import KIB, MIB
 
 if TYPE_CHECKING:
     from epu.job import ChimeraJob
-    from epu.placement import Placement
+    from epu.job_placement import Placement
     from epu.validation_result import ValidationResult
 
 COLORS = dict(zip(CYCLE_CLASSES, ("#4e79a7", "#59a14f", "#d9b310", "#f28e2b", "#e15759")))

@@ -19,7 +19,7 @@ from epu.tensor_facts import TensorFacts
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-    from epu.placement import PlacedNode
+    from epu.job_placement import PlacedNode
 
 CLOSE = 0.9  # of the word's limit
 BEYOND = 0.01  # of the calibrated range, outside it

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from epu.errors import UserError
 from epu.files import write_bytes
-from epu.placement import EPU, PlacedNode
+from epu.job_placement import EPU, PlacedNode
 from epu.record_model import node_depths, node_records, tensor_records
 from epu.record_stage import shifted, stage_record, total
 from epu.reports import to_json

@@ -11,8 +11,8 @@ from benchmarks.decode_outputs import cosine
 from benchmarks.real_models import CALIBRATION, FORMS, HELD_OUT, MODELS
 from epu.hw_config import HWConfig
 from epu.job import ChimeraJob
+from epu.job_placement import MAC_OPS
 from epu.ort_reference import plain_session
-from epu.placement import MAC_OPS
 from epu.quantize import quadric_quantize
 from epu.raw_tensors import Arrays
 
