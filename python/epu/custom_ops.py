@@ -114,10 +114,15 @@ class CustomOp:
                 f"custom operator '{self.name}': it must have one of kernel and compose, found "
                 f"{' and '.join(given) or 'neither'}. Give one of them."
             )
-        if (self.kernel is None) is not (self.reference is None):
+        if self.kernel is not None and self.reference is None:
             raise ConfigError(
-                f"custom operator '{self.name}': a kernel must have a reference, and a composition has that of its "
-                f"operators, found {given[0]} {'without' if self.reference is None else 'with'} one. Correct it."
+                f"custom operator '{self.name}': a kernel must have a reference, found none. Give the same integers in NumPy."
+            )
+        idle = [part for part in ("reference", "interval", "frac", "macs") if getattr(self, part) is not None]
+        if self.compose is not None and idle:
+            raise ConfigError(
+                f"custom operator '{self.name}': a composition has what its operators have, found {' and '.join(idle)} beside "
+                "it. Leave it out."
             )
 
     def output(self, call: CustomCall) -> CustomOutput:

@@ -151,9 +151,12 @@ def test_a_float_output_needs_a_range() -> None:
     ("fields", "message"),
     [
         ({}, "must have one of kernel and compose, found neither"),
-        ({"kernel": square_kernel}, "found kernel without one"),
+        ({"kernel": square_kernel}, "a kernel must have a reference, found none"),
         ({"kernel": square_kernel, "compose": lambda b, c: ""}, "found kernel and compose"),
-        ({"compose": lambda b, c: "", "reference": square_reference}, "found compose with one"),
+        (
+            {"compose": lambda b, c: "", "reference": square_reference},
+            "a composition has what its operators have, found reference beside it",
+        ),
     ],
 )
 def test_what_an_operator_must_have(fields: dict[str, Any], message: str) -> None:
