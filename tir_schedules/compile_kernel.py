@@ -13,32 +13,44 @@ from epu.simulator.operands import Imm, Ocm
 
 from .emit import emit
 from .kernel import Kernel
-from .kernel_code import KernelCode, ParamOcm, ScalarImm
+from .kernel_code import KernelCode, LongCode, ParamOcm, ScalarImm
 from .places import Shapes
 from .read_schedule import read_schedule
 from .schedule import schedule
 
 BUDGETS = (64, 48, 32, 24, 16, 8, 4, 2, 1)
 _DONE: dict[tuple[Any, ...], KernelCode] = {}
+_LONG: dict[tuple[Any, ...], int] = {}  # kernels that have more instructions than this
 
 
-def compile_kernel(kernel: Kernel, machine: Machine, whole: Shapes | None = None) -> KernelCode:
+def compile_kernel(
+    kernel: Kernel, machine: Machine, whole: Shapes | None = None, most: int | None = None
+) -> KernelCode:
     """Instructions with all array parameters in OCM. Raises CapacityError where no tiling fits the LRM.
 
-    ``whole``: shapes of larger arrays of which parameters are slices that lie in place.
+    ``whole``: shapes of larger arrays of which parameters are slices that lie in place. ``most``: raises LongCode beyond so
+    many instructions.
     """
     key = (kernel.key, machine, tuple(sorted((whole or {}).items())))
-    if key not in _DONE:
-        _DONE[key] = _fit(kernel, machine, whole or {})
+    if key in _DONE:
+        return _DONE[key]
+    if most is not None and _LONG.get(key, 0) >= most:
+        raise LongCode(most)
+    try:
+        _DONE[key] = _fit(kernel, machine, whole or {}, most)
+    except LongCode:
+        assert most is not None
+        _LONG[key] = most
+        raise
     return _DONE[key]
 
 
-def _fit(kernel: Kernel, machine: Machine, whole: Shapes) -> KernelCode:
+def _fit(kernel: Kernel, machine: Machine, whole: Shapes, most: int | None) -> KernelCode:
     problem = None
     for budget in BUDGETS:
         code = read_schedule(schedule(kernel, machine, budget))
         try:
-            return emit(code, machine, whole)
+            return emit(code, machine, whole, most)
         except CapacityError as error:
             problem = error
     raise CapacityError(f"kernel {kernel.family}: {problem}") from problem

@@ -11,7 +11,7 @@ from epu.simulator.operands import SIZES
 
 from . import nest as tree
 from .alu_code import compute, fold
-from .kernel_code import KernelCode, LrmHolding, TapPoint, extents
+from .kernel_code import KernelCode, LongCode, LrmHolding, TapPoint, extents
 from .layout import box_of, row_major
 from .lrm import LrmAllocator
 from .movement_code import load, padded, store
@@ -22,12 +22,12 @@ from .product_code import is_product, product
 OCM_ALIGNMENT = 64
 
 
-def emit(code: Code, machine: Machine, whole: Shapes | None = None) -> KernelCode:
+def emit(code: Code, machine: Machine, whole: Shapes | None = None, most: int | None = None) -> KernelCode:
     """Instructions for scheduled TIR whose parameters lie in OCM, those in ``whole`` as slices of arrays of that shape.
 
-    Raises CapacityError where a PE's LRM is too small for the schedule's tiles.
+    Raises CapacityError where a PE's LRM is too small for the schedule's tiles, LongCode beyond ``most`` instructions.
     """
-    emitter = _Emitter(code, machine, whole or {})
+    emitter = _Emitter(code, machine, whole or {}, most)
     emitter.run(code.tree)
     taps, holdings = tuple(emitter.taps.values()), tuple(emitter.holdings.values())
     return KernelCode(tuple(emitter.code), taps, emitter.scratch_peak, emitter.lrm.peak, holdings)
@@ -36,8 +36,8 @@ def emit(code: Code, machine: Machine, whole: Shapes | None = None) -> KernelCod
 class _Emitter:
     """Walks the tree: unrolls the sequencer's loops, allocates LRM and scratch, emits each nest."""
 
-    def __init__(self, code: Code, machine: Machine, whole: Shapes) -> None:
-        self.machine, self.places = machine, Places(code, whole)
+    def __init__(self, code: Code, machine: Machine, whole: Shapes, most: int | None) -> None:
+        self.machine, self.places, self.most = machine, Places(code, whole), most
         self.lrm = LrmAllocator(machine.lrm_bytes)
         self.scratch = self.scratch_peak = 0
         self.code: list[Instruction] = []
@@ -100,6 +100,8 @@ class _Emitter:
     def nest(self, nest: Nest) -> None:
         self.places.base[nest.target.buffer] = self.places.constants(nest.target.indices)
         self.code += self.instructions(nest)
+        if self.most is not None and len(self.code) > self.most:
+            raise LongCode(self.most)
         if nest.tap:
             self.tapped[nest.target.buffer] = nest.tap
         if nest.target.buffer in self.tapped:

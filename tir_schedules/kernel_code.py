@@ -13,6 +13,10 @@ from .nest import Key, Loop
 SCRATCH = ""  # name of the kernel's OCM scratch among its parameters
 
 
+class LongCode(Exception):
+    """A kernel has more instructions than its compiler was asked to make; nobody but the compiler sees it."""
+
+
 @dataclass(frozen=True)
 class ParamOcm(Ocm):
     """OCM operand relative to the base of a kernel parameter (or its scratch)."""

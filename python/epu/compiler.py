@@ -185,10 +185,9 @@ class _Driver:
             for line in mac_summary(graph):
                 mac_log.info(line)
         with self.stage("lrm_alloc_loop"):
-            codes = [self.schedule(kernel, kernel.kernel) for kernel in kernels]
-        with self.stage("ext_split_relay"):
             splitter = OcmSplitter(self.machine, self.schedule)
-            split = [splitter.split(kernel, code) for kernel, code in zip(kernels, codes)]
+            split = [splitter.split(kernel) for kernel in kernels]
+        with self.stage("ext_split_relay"):
             layout = Layout(graph, views, kernels, split, self.machine)
         with self.stage("build_tir"):
             program = layout.program(self.name)
@@ -198,13 +197,17 @@ class _Driver:
         return CompiledModule(program, graph, kernels, self.seconds, peak, gmacs, views, layout.memory_map())
 
     def schedule(
-        self, lowered: Lowered, kernel: Kernel, whole: Mapping[str, tuple[int, ...]] | None = None
+        self,
+        lowered: Lowered,
+        kernel: Kernel,
+        whole: Mapping[str, tuple[int, ...]] | None = None,
+        most: int | None = None,
     ) -> KernelCode:
-        """Instructions of a node's kernel, or of a smaller one of its family (``whole``: see ``compile_kernel``)."""
+        """Instructions of a node's kernel, or of a smaller one of its family (``whole``, ``most``: see ``compile_kernel``)."""
         from epu.tir_schedules.compile_kernel import compile_kernel
 
         try:
-            return compile_kernel(kernel, self.machine, whole)
+            return compile_kernel(kernel, self.machine, whole, most)
         except CapacityError as error:
             raise CapacityError(f"ONNX node '{lowered.node.name}' ({lowered.node.op}): {error}") from error
 

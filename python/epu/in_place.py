@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from itertools import product
+from math import inf
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from epu.errors import CapacityError
 from epu.lowering.lowered import Lowered
 from epu.lowering.split import Range, region
 from epu.ocm_search import Schedule, code_cycles
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from epu.tir_schedules.kernel_code import KernelCode
 
 LIGHT = 4_000  # cycles of a kernel that is not worth a search
+LONG = 4_000  # instructions of a part that is not worth having
 BUSY = 0.9  # part of the array that a good extent keeps busy
 UNITS = (32, 8, 4)  # part sizes are multiples of these, and of the array
 
@@ -37,31 +38,36 @@ class PlacedPart:
 
 
 class InPlaceSearch:
-    """The cut of fewest counted cycles, axis by axis."""
+    """The cut of fewest counted cycles: all awkward axes cut, then one axis after the other cut better or not at all."""
 
-    def __init__(self, lowered: Lowered, code: KernelCode, machine: Machine, schedule: Schedule) -> None:
-        self.lowered, self.code, self.machine, self.schedule = lowered, code, machine, schedule
+    def __init__(self, lowered: Lowered, machine: Machine, schedule: Schedule) -> None:
+        self.lowered, self.machine, self.schedule = lowered, machine, schedule
         self.known: dict[Hashable, KernelCode] = {}
 
     def run(self) -> tuple[PlacedPart, ...]:
-        """The parts; one without ranges where none is better."""
-        best: tuple[PlacedPart, ...] = (PlacedPart(self.code),)
-        cycles, cuts = code_cycles(self.code, self.machine), Cuts()
-        for axis in self.awkward_axes() if cycles > LIGHT else []:
-            better = cuts
-            for ranges in self.candidates(axis):
-                found = self.parts({**cuts, axis: ranges})
-                total = sum(code_cycles(part.code, self.machine) for part in found)
-                if found and total < cycles:
-                    best, cycles, better = found, total, {**cuts, axis: ranges}
-            cuts = better
-        return best
+        """The parts; one without ranges where none is better. Raises CapacityError where the LRM is too small."""
+        axes = self.awkward_axes()
+        whole = self.parts({}, None if not axes else LONG)
+        if whole and (not axes or self.cycles(whole) < LIGHT):
+            return whole
+        cuts = {axis: self.candidates(axis)[-1] for axis in axes}
+        best = min(self.parts(cuts), whole, key=self.cycles)
+        for axis in axes:
+            for ranges in (*self.candidates(axis)[:-1], None):
+                changed = {**cuts, axis: ranges} if ranges else {each: cuts[each] for each in cuts if each != axis}
+                found = self.parts(changed)
+                if self.cycles(found) < self.cycles(best):
+                    best, cuts = found, changed
+        return best or self.parts({}, None)
+
+    def cycles(self, parts: tuple[PlacedPart, ...]) -> float:
+        return sum(code_cycles(part.code, self.machine) for part in parts) if parts else inf
 
     def awkward_axes(self) -> list[str]:
-        """The axes that keep less of the array busy than they could, the longest first."""
+        """The axes that keep less of the array busy than they could."""
         splits = self.lowered.splits
         axes = splits.axes if splits is not None else {}
-        return sorted((axis for axis, extent in axes.items() if self.is_awkward(extent)), key=lambda axis: -axes[axis])
+        return [axis for axis, extent in axes.items() if self.is_awkward(extent) and self.candidates(axis)]
 
     def is_awkward(self, extent: int) -> bool:
         rows, cols = self.machine.rows, self.machine.cols
@@ -78,15 +84,21 @@ class InPlaceSearch:
         sizes = {extent // unit * unit for unit in units if unit <= extent}
         return [((0, size), (size, extent)) for size in sorted(sizes) if extent // 2 <= size < extent]
 
-    def parts(self, cuts: Cuts) -> tuple[PlacedPart, ...]:
-        """The parts of a cut; none where a slice cannot lie in place or the LRM is too small."""
+    def parts(self, cuts: Cuts, most: int | None = LONG) -> tuple[PlacedPart, ...]:
+        """The parts of a cut; none where a slice cannot lie in place, or a part has more than ``most`` instructions."""
+        from epu.tir_schedules.kernel_code import LongCode
+
+        found = []
         try:
-            found = [self.part(dict(zip(cuts, ranges))) for ranges in product(*cuts.values())]
-        except CapacityError:
+            for ranges in product(*cuts.values()):
+                found.append(self.part(dict(zip(cuts, ranges)), most))
+        except LongCode:
             return ()
         return tuple(part for part in found if part is not None) if None not in found else ()
 
-    def part(self, ranges: dict[str, Range]) -> PlacedPart | None:
+    def part(self, ranges: dict[str, Range], most: int | None) -> PlacedPart | None:
+        if not ranges:
+            return PlacedPart(self.schedule(self.lowered, self.lowered.kernel, None, most))
         splits = self.lowered.splits
         assert splits is not None
         shape = splits.shape(ranges)
@@ -97,7 +109,7 @@ class InPlaceSearch:
         whole = {name: place[1] for name, place in places.items() if place is not None and place[1]}
         key = (shape, tuple(whole.items()))
         if key not in self.known:
-            self.known[key] = self.schedule(self.lowered, kernel, whole)
+            self.known[key] = self.schedule(self.lowered, kernel, whole, most)
         return PlacedPart(self.known[key], ranges, {name: place[0] for name, place in places.items() if place})
 
     def places(

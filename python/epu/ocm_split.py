@@ -58,30 +58,29 @@ class OcmSplitter:
         self.machine, self.schedule = machine, schedule
         self.known: dict[Hashable, SplitKernel] = {}
 
-    def split(self, lowered: Lowered, code: KernelCode) -> SplitKernel:
+    def split(self, lowered: Lowered) -> SplitKernel:
         """The kernel in place where it fits, else staged in parts. Raises CapacityError where even the smallest part does not
-        fit.
-
-        ``code``: the whole kernel's instructions.
-        """
-        fits = whole_bytes(lowered, code.scratch_bytes) <= usable(self.machine.ocm_bytes)
-        key = (lowered.kernel.key, fits)
+        fit."""
+        key = lowered.kernel.key
         if key not in self.known:
-            self.known[key] = self.placed(lowered, code) if fits else self.parts(lowered, code)
+            self.known[key] = self.parts(lowered)
         return self.known[key]
 
-    def placed(self, lowered: Lowered, code: KernelCode) -> SplitKernel:
-        """Whole, or in parts that need fewer cycles."""
-        found = InPlaceSearch(lowered, code, self.machine, self.schedule).run()
-        parts = tuple(Part(each.code, each.ranges, each.offsets) for each in found)
-        return SplitKernel(parts, in_place=True)
+    def parts(self, lowered: Lowered) -> SplitKernel:
+        if whole_bytes(lowered, 0) <= usable(self.machine.ocm_bytes):
+            found = InPlaceSearch(lowered, self.machine, self.schedule).run()
+            split = SplitKernel(tuple(Part(each.code, each.ranges, each.offsets) for each in found), in_place=True)
+            if whole_bytes(lowered, split.scratch_bytes) <= usable(self.machine.ocm_bytes):
+                return split
+        return self.staged(lowered, self.schedule(lowered, lowered.kernel))
 
-    def parts(self, lowered: Lowered, code: KernelCode) -> SplitKernel:
+    def staged(self, lowered: Lowered, code: KernelCode) -> SplitKernel:
+        """``code``: the whole kernel's instructions."""
         cut, codes = OcmSearch(lowered, code, self.machine, self.schedule).run()
         splits = lowered.splits
         assert splits is not None, "a kernel was cut that cannot be"
-        found = [Part(codes[splits.shape(ranges)], ranges) for ranges in part_ranges(splits, cut.sizes)]
-        return SplitKernel(tuple(found), cut.depth)
+        parts = [Part(codes[splits.shape(ranges)], ranges) for ranges in part_ranges(splits, cut.sizes)]
+        return SplitKernel(tuple(parts), cut.depth)
 
 
 def whole_bytes(lowered: Lowered, scratch: int) -> int:
