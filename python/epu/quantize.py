@@ -15,6 +15,7 @@ from epu.log import get_logger
 from epu.onnx_load import ModelSource, load_model, save_model
 from epu.onnx_shapes import Shapes, graph_inputs, opset_of, shape_of, value_types
 from epu.quantization.accuracy import Accuracy, Target, reach
+from epu.quantization.bias_room import warn_of_large_biases
 from epu.quantization.custom_nodes import CustomNodes
 from epu.quantization.exclusions import nodes_to_exclude
 from epu.quantization.masks import mask_nodes
@@ -139,6 +140,7 @@ def _quantize(
     excluded = excluded + mask_nodes(model, observed, excluded)
     log.debug("excl_nodes %s", excluded)
     quantized = with_runtime_types(quantize(model, observed, excluded, format=format, per_channel=per_channel))
+    warn_of_large_biases(model, quantized)
     log.info("Quantization done successfully!")
     return quantized
 
