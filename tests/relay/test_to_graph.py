@@ -82,7 +82,7 @@ def test_alpha_of_gemm() -> None:
 
 
 FLOAT_NODES: dict[str, tuple[list[Any], dict[str, Any], dict[str, Any]]] = {
-    "Softmax": ([], {"axis": 1}, {"axis": 1}),
+    "Softmax": ([], {"axis": -1}, {"axis": 2}),
     "ReduceMean": ([], {"axes": [-1], "keepdims": 1}, {"axes": (2,), "keepdims": 1}),
     "LayerNormalization": ([normal(6), normal(6)], {"epsilon": 0.5}, {"axis": 2, "epsilon": 0.5}),
     "HardSigmoid": ([], {"alpha": 0.25, "beta": 0.5}, {"alpha": 0.25, "beta": 0.5}),
