@@ -198,11 +198,13 @@ class Explainer:
         return (2 * UNIT32 if self._float32 else 0.0) + (2 * UNIT32 if combined else 0.0)
 
     def _case(self, node: Any, region: Region, reading: Reading, exact: Array, unit: float) -> Case:
-        operands = [reals_of(region.operand(name)) if name else None for name in node.input]
+        values = [region.operand(name) if name else None for name in node.input]
+        operands = [None if value is None else reals_of(value) for value in values]
+        coded = [isinstance(value, tuple) for value in values]
         units = [self._kernels.unit(name) for name in node.input]
         coarse = [name in reading.inner for name in node.input]
         constant = [self._exact.nodes.constant(name) is not None for name in node.input]
-        return Case(node, operands, exact, unit, units, coarse, constant)
+        return Case(node, operands, exact, unit, units, coarse, constant, coded)
 
     def _integers(
         self, tensor: str, region: Region, deviation: Deviation, wrong: NDArray[np.bool_]

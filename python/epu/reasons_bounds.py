@@ -20,6 +20,7 @@ Reals = NDArray[np.float64]
 
 FLOAT64 = 2.0**-50  # of the judge itself
 ANY = 2.0**-22  # of the peak: the 133 dB that every operator keeps
+FACTOR = 2.0**-23  # float32(float32(sa * sb) * 2**f)
 INVERSE = 2.0**-32  # of a constant
 RECIPROCAL = 2.0**-29  # reciprocal and inverse square root, with their rounded argument
 SMOOTH = 2.0**-28
@@ -30,7 +31,7 @@ EXP_UNITS, EXACT_EXP_UNITS = 10 * 2.0**-30, 2.0**-31
 class Case:
     """A node: its operands in reals (None where absent), its exact result, one unit of the ISS result, and per operand
     one unit of its own, 0 for what the kernel knows exactly. ``coarse``: operands that the kernel knows better than shown.
-    ``constant``: operands whose inverse is known at compile time."""
+    ``constant``: operands whose inverse is known at compile time. ``coded``: operands that are codes times scales."""
 
     node: onnx.NodeProto
     operands: Sequence[Any]
@@ -39,6 +40,7 @@ class Case:
     units: Sequence[float]
     coarse: Sequence[bool]
     constant: Sequence[bool] = ()
+    coded: Sequence[bool] = ()
     exact_exponentials: bool = False
 
 
@@ -92,7 +94,10 @@ def _mean(case: Case) -> Any:
 
 
 def _products(case: Case) -> Any:
-    """K sums of products, each rounded to ``2**(sigma - fa - fb)``."""
+    """K sums of products, each rounded to ``2**(sigma - fa - fb)``; of codes an integer times one float32 factor."""
+    if len(case.coded) > 1 and all(case.coded[:2]):
+        addend = case.operands[2] if len(case.operands) > 2 and case.operands[2] is not None else np.zeros(1)
+        return 1.5 * case.unit + FACTOR * (np.abs(case.exact) + np.abs(addend).max())
     depth = _depth(case)
     rounded = 0.5 * depth * 2.0 ** ceil(log2(max(depth, 1))) * case.units[0] * case.units[1]
     return case.unit + rounded
