@@ -20,15 +20,15 @@ from epu.errors import ConfigError, UserError
 from epu.graph import Graph
 from epu.hw_config import HWConfig
 from epu.job_placement import Placement
+from epu.job_tables import io_rows, kernel_rows, peak_of
 from epu.log import get_logger
 from epu.metrics import Tolerance
 from epu.raw_tensors import Arrays, encode, load_arrays, write_raw
-from epu.reports import Peak, Performance, cycle_bars, io_table, module_table, performance_report, totals
+from epu.reports import Performance, cycle_bars, io_table, module_table, performance_report, totals
 from epu.sample_inputs import sample_of, zeros
 from epu.save_chain import save_chain
 from epu.simulator.energy import energy_of_program
-from epu.simulator.fixed_point import NUMPY_DTYPE
-from epu.simulator.program import Buffer, Program
+from epu.simulator.program import Program
 from epu.simulator.simulation import RunResult, simulate
 from epu.stages import Chain, Compiled
 from epu.tensor_facts import TensorFacts, facts_of
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
     from epu.notebook_html import MemoryView
-    from epu.ort_session import InputSpec
     from epu.ranges import Ranges
     from epu.validate import Progress
     from epu.validation_result import ValidationResult
@@ -232,19 +231,15 @@ class ChimeraJob:
     def report(self) -> dict[str, Any]:
         """The form of ``epu compile --json``."""
         run = self._any_run()
-        spans = [(stage.index, span) for stage in self.chain.epu for span in stage.program.debug.kernels]
         return {
             "module": self.module_name,
             "hw": str(self.hw_config),
             "seconds": self.seconds,
             "gmacs": self.gmacs,
-            "peak": asdict(self._peak()),
+            "peak": asdict(peak_of(self.chain)),
             "host_nodes": self.host_nodes,
             "placement": self.placement.to_list(),
-            "kernels": [
-                {"name": span.name, "stage": stage, "nodes": list(span.nodes), "cycles": asdict(cycles)}
-                for (stage, span), cycles in zip(spans, run.kernels, strict=True)
-            ],
+            "kernels": kernel_rows(self.chain, run),
             "cycles": asdict(run.cycles),
             "mac_utilization": self.performance.mac_utilization,
         }
@@ -265,9 +260,9 @@ class ChimeraJob:
         if self._chain is None:
             return f"ChimeraJob {self.module_name}: not compiled yet"
         table = module_table(
-            self.module_name, self.onnx_file, self.hw_config, self._peak(), self.gmacs, self.custom_ops
+            self.module_name, self.onnx_file, self.hw_config, peak_of(self.chain), self.gmacs, self.custom_ops
         )
-        parts = [table, io_table(self._io_rows())]
+        parts = [table, io_table(io_rows(self.chain, self.validation))]
         parts += [self.placement.host_table()] if self.placement.host else []
         if self.run_result is not None:
             parts += [self.post_iss_report(), f"Run directory: {self.run_directory}"]
@@ -321,42 +316,10 @@ class ChimeraJob:
         results = [simulate(program, encode(program.inputs, zeros(program))) for program in self.programs]
         return self.chain.combined(results, dict.fromkeys(self.chain.outputs, np.zeros(0)), 0.0)
 
-    def _peak(self) -> Peak:
-        peaks = [stage.compiled.peak for stage in self.chain.epu]
-        return Peak(
-            max(each.ocm_bytes for each in peaks),
-            max(each.lrm_bytes for each in peaks),
-            max(each.ext_temp_bytes for each in peaks),
-        )
-
-    def _io_rows(self) -> Iterator[tuple[str, str, tuple[int, ...], str, float | None]]:
-        for name, place in self.chain.inputs.items():
-            yield "Input", name, place.shape, place_text(place), None
-        for name, buffer in self.chain.outputs.items():
-            mse = self.validation.mse(name) if self.validation is not None else None
-            yield "Output", name, *self._output_text(name, buffer), mse
-
-    def _output_text(self, name: str, buffer: Buffer | None) -> tuple[tuple[int, ...], str]:
-        if buffer is not None:
-            return buffer.shape, place_text(buffer)
-        from epu.ort_reference import declared_outputs
-
-        spec = declared_outputs(self.chain.model)[name]
-        return spec.shape, place_text(spec)
-
 
 def stage_line(name: str) -> str:
     """The line that opens a stage in the log, always 50 characters."""
     return "START" + name.rjust(45, "=")
-
-
-def place_text(place: Buffer | InputSpec) -> str:
-    """The type as the in/out table writes it."""
-    if not isinstance(place, Buffer):
-        return f"tensor[{place.dtype}]"
-    if place.decode.kind == "fx":
-        return f"tensor[FixedPoint32<{place.decode.frac}>]"
-    return f"tensor[{NUMPY_DTYPE[place.dtype]}]"
 
 
 def _require(argument: str, value: str, allowed: tuple[str, ...]) -> None:
