@@ -205,14 +205,15 @@ def _linear(draft: Draft, inner: Draft, uses: list[Use]) -> bool:
 
 
 def is_product(inner: Draft, uses: list[Use]) -> bool:
-    """Bytes; per-tensor data, weights with scales per output channel at most; constant filters; sums that fit int32."""
+    """Bytes; per-tensor data, weights with scales per output channel at most; constant filters; sums that fit int32; no vectors."""
     data, weight = (use.want for use in uses[:2])
     if not isinstance(data, Quantized) or data.axis is not None or not isinstance(weight, Quantized):
         return False
     if "Conv" in inner.op and not isinstance(uses[1].operand, Const):
         return False
     is_byte = {data.dtype, weight.dtype} <= {"int8", "uint8"}
-    return is_byte and weight.axis in (None, _channel_axis(inner)) and _depth(inner) < LONGEST_SUM
+    vectors = any(use.operand is not None and len(use.operand.shape) < 2 for use in inner.inputs[:2])
+    return is_byte and not vectors and weight.axis in (None, _channel_axis(inner)) and _depth(inner) < LONGEST_SUM
 
 
 def _depth(inner: Draft) -> int:
