@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import singledispatch
 from math import prod
+from typing import Any
 
 from epu.simulator.elementwise import Alu, Lut
 from epu.simulator.instruction import Instruction
@@ -34,51 +34,57 @@ class Work:
         )
 
 
+Counts = tuple[int, int, int, int]  # in the order of Work's fields
+
+
 def work_of(code: Iterable[Instruction]) -> Work:
     """The work of all instructions together."""
-    return sum(map(_work, code), Work())
+    macs = operations = port_bytes = ext_bytes = 0
+    for instruction in code:
+        count = COUNTS.get(type(instruction))
+        if count is not None:
+            found = count(instruction)
+            macs, operations = macs + found[0], operations + found[1]
+            port_bytes, ext_bytes = port_bytes + found[2], ext_bytes + found[3]
+    return Work(macs, operations, port_bytes, ext_bytes)
 
 
 def _pes(grid: Grid) -> int:
     return grid.height * grid.width
 
 
-@singledispatch
-def _work(instruction: Instruction) -> Work:
-    return Work()
+def _operations(instruction: Alu | Lut | Reduce | AllReduce) -> Counts:
+    return 0, _pes(instruction.grid) * prod(instruction.loops), 0, 0
 
 
-@_work.register(Alu)
-@_work.register(Lut)
-@_work.register(Reduce)
-@_work.register(AllReduce)
-def _operations(instruction: Alu | Lut | Reduce | AllReduce) -> Work:
-    return Work(operations=_pes(instruction.grid) * prod(instruction.loops))
-
-
-@_work.register
-def _mac(instruction: Mac) -> Work:
+def _mac(instruction: Mac) -> Counts:
     once = instruction.grid.width * instruction.ring * instruction.k_local * prod(instruction.n_loops)
-    return Work(macs=once * instruction.grid.height * prod(instruction.m_loops), port_bytes=once)
+    return once * instruction.grid.height * prod(instruction.m_loops), 0, once, 0
 
 
-@_work.register
-def _mac_local(instruction: MacLocal) -> Work:
-    return Work(macs=_pes(instruction.grid) * prod(instruction.loops))
+def _mac_local(instruction: MacLocal) -> Counts:
+    return _pes(instruction.grid) * prod(instruction.loops), 0, 0, 0
 
 
-@_work.register
-def _load(instruction: Load) -> Work:
+def _load(instruction: Load) -> Counts:
     rows = instruction.grid.height if any(instruction.src.row_strides) else 1
     count = rows * instruction.grid.width * prod(instruction.loops)
-    return Work(port_bytes=count * SIZES[instruction.src.dtype])
+    return 0, 0, count * SIZES[instruction.src.dtype], 0
 
 
-@_work.register
-def _store(instruction: Store) -> Work:
-    return Work(port_bytes=_pes(instruction.grid) * prod(instruction.loops) * SIZES[instruction.dst.dtype])
+def _store(instruction: Store) -> Counts:
+    return 0, 0, _pes(instruction.grid) * prod(instruction.loops) * SIZES[instruction.dst.dtype], 0
 
 
-@_work.register
-def _dma(instruction: Dma) -> Work:
-    return Work(ext_bytes=instruction.bytes)
+def _dma(instruction: Dma) -> Counts:
+    return 0, 0, 0, instruction.bytes
+
+
+COUNTS: dict[type[Instruction], Callable[[Any], Counts]] = {
+    **dict.fromkeys((Alu, Lut, Reduce, AllReduce), _operations),
+    Mac: _mac,
+    MacLocal: _mac_local,
+    Load: _load,
+    Store: _store,
+    Dma: _dma,
+}  # Wait and Halt do no work

@@ -12,6 +12,7 @@ Record = Mapping[str, Any]
 Keyed = dict[str, dict[str, Any]]
 
 ROW_FIELDS = ("S", "dtype", "Bitwise Mismatches", "PSNR (dB)", "Max Abs Err", "Comment")
+BY_SIZE = ("cycles", "memory")  # the other sections are in the model's order
 MOST_LINES = 40  # of a section, in text
 
 
@@ -47,9 +48,7 @@ def _settings(record: Record) -> Keyed:
 
 def _values(record: Record) -> Keyed:
     """Tensors of the free run that were seen: a digest tells whether one bit differs."""
-    return {
-        each["name"]: {"digest": each["digest"], "seen": each["seen"]} for each in record["tensors"] if each["digest"]
-    }
+    return {each["name"]: {"digest": each["digest"]} for each in record["tensors"] if each["digest"]}
 
 
 def _rows(record: Record) -> Keyed:
@@ -97,12 +96,14 @@ def _unused(found: Keyed, name: str) -> str:
 
 
 def diff_text(changes: Mapping[str, list[dict[str, Any]]], names: tuple[str, str]) -> str:
-    """The changes as tables, the first lines of each section."""
+    """The changes as tables, the first lines of each section; of cycles and memory the totals, then the largest."""
     parts = []
     for section, lines in changes.items():
         if not lines:
             parts.append(f"{section}: the same")
             continue
+        if section in BY_SIZE:
+            lines = sorted(lines, key=lambda each: (each["what"] != "total", -abs(_difference(each) or 0)))
         shown = [(each["what"], each["field"], _cell(each["a"]), _cell(each["b"]), _delta(each)) for each in lines]
         table = grid(shown[:MOST_LINES], (section, "field", *names, "change"))
         more = f"\n… and {len(lines) - MOST_LINES} more; --json gives all" if len(lines) > MOST_LINES else ""
@@ -118,12 +119,18 @@ def _cell(value: Any) -> str:
     return "-" if value is None else str(value)
 
 
+def _difference(change: Mapping[str, Any]) -> float | None:
+    """Of two finite numbers."""
+    a, b = change["a"], change["b"]
+    if any(isinstance(each, bool) or not isinstance(each, (int, float)) or not math.isfinite(each) for each in (a, b)):
+        return None
+    return float(b - a)
+
+
 def _delta(change: Mapping[str, Any]) -> str:
     """The change of a number, in its own unit and in percent."""
-    a, b = change["a"], change["b"]
-    if any(isinstance(each, bool) or not isinstance(each, (int, float)) for each in (a, b)):
+    difference = _difference(change)
+    if difference is None:
         return ""
-    if not math.isfinite(b - a):
-        return ""
-    share = f" ({100 * (b - a) / abs(a):+.1f} %)" if a else ""
-    return f"{b - a:+.6g}{share}"
+    share = f" ({100 * difference / abs(change['a']):+.1f} %)" if change["a"] else ""
+    return f"{difference:+.10g}{share}"

@@ -10,9 +10,11 @@ from epu.occupancy import Holding
 from epu.plan import CONSTANTS, SCRATCH, WHOLE
 from epu.reports import CYCLE_CLASSES
 from epu.simulator.control import Wait
+from epu.simulator.energy import energy_of, energy_of_program
 from epu.simulator.program import Program
 from epu.simulator.timeline import TRACKS, clock_of, coarsened, timeline
 from epu.simulator.timing import Clock, CycleCount
+from epu.simulator.transfers import Dma
 from epu.simulator.work import work_of
 
 if TYPE_CHECKING:
@@ -31,11 +33,18 @@ def stage_record(compiled: CompiledModule) -> Json:
     return {
         "name": program.name,
         "cycles": asdict(clock.window(0, len(program.code))),
+        "traffic": {way: _traffic(program, way) for way in ("in", "out")},
+        "energy": asdict(energy_of_program(program)),
         "kernels": _kernels(compiled, clock),
         "ocm": _tenants(compiled, clock),
         "lrm": {"peak": list(compiled.memory.lrm_peak), "holdings": _lrm(compiled)},
         "timeline": _timeline(program, clock),
     }
+
+
+def _traffic(program: Program, direction: str) -> int:
+    """Bytes from ("in") and to ("out") external memory."""
+    return sum(each.bytes for each in program.code if isinstance(each, Dma) and each.direction == direction)
 
 
 def bound(cycles: CycleCount, wait: int) -> str:
@@ -57,6 +66,7 @@ def _kernels(compiled: CompiledModule, clock: Clock) -> list[Json]:
     found = []
     for span in program.debug.kernels:
         cycles = clock.window(span.start_pc, span.end_pc)
+        work = work_of(program.code[span.start_pc : span.end_pc])
         wait = waited(program, clock, span.start_pc, span.end_pc)
         found.append(
             {
@@ -65,7 +75,8 @@ def _kernels(compiled: CompiledModule, clock: Clock) -> list[Json]:
                 "op": ops.get(span.name, ""),
                 "start": clock.starts[span.start_pc],
                 "cycles": asdict(cycles),
-                **asdict(work_of(program.code[span.start_pc : span.end_pc])),
+                **asdict(work),
+                "energy": energy_of(work, program.machine).total,
                 "wait": wait,
                 "bound": bound(cycles, wait),
             }
@@ -133,6 +144,7 @@ def shifted(stage: Json, cycles: int) -> Json:
     }
 
 
-def total(stages: Sequence[Json]) -> dict[str, int]:
-    """Cycles of several stages by class."""
-    return {name: sum(stage["cycles"][name] for stage in stages) for name in asdict(CycleCount())}
+def total(stages: Sequence[Json], field: str = "cycles") -> Json:
+    """A field of several stages, summed by class."""
+    names = dict.fromkeys(name for stage in stages for name in stage[field])
+    return {name: sum(stage[field][name] for stage in stages) for name in names}

@@ -101,6 +101,16 @@ def test_text_shows_numbers_with_their_change(case: Case) -> None:
     assert "new" in text
 
 
+def test_the_largest_change_of_cycles_comes_first(case: Case) -> None:
+    changed = copy.deepcopy(case.record)
+    kernels = changed["stages"][0]["kernels"]
+    kernels[0]["cycles"]["mac"] += 1
+    kernels[1]["cycles"]["mac"] += 1000
+    lines = diff_text(diff(case.record, changed), ("a", "b")).splitlines()
+    large, small = (next(n for n, line in enumerate(lines) if text in line) for text in ("+1000", "+1 "))
+    assert large < small
+
+
 def test_long_sections_are_cut_in_text_but_counted(case: Case) -> None:
     lines = [{"what": f"k{n}", "field": "total", "a": 1, "b": None} for n in range(MOST_LINES + 3)]
     text = diff_text({"cycles": lines}, ("a", "b"))

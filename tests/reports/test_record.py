@@ -76,6 +76,13 @@ def test_cycles_are_those_of_the_run(each: Case) -> None:
     kernels = [kernel for stage in epu_stages(each.record) for kernel in stage["kernels"]]
     assert each.record["totals"]["cycles"] == {name: getattr(run.cycles, name) for name in CYCLE_FIELDS}
     assert [kernel["cycles"]["total"] for kernel in kernels] == [cycles.total for cycles in run.kernels]
+    totals = each.record["totals"]
+    assert (totals["ext_read_bytes"], totals["ext_write_bytes"]) == (run.ext_read_bytes, run.ext_write_bytes)
+    performance = each.job.performance
+    assert totals["latency_s"] == performance.seconds
+    assert totals["mac_utilization"] == performance.mac_utilization
+    assert sum(totals["energy"].values()) == pytest.approx(performance.energy_joules, rel=1e-9)
+    assert sum(kernel["energy"] for kernel in kernels) == pytest.approx(performance.energy_joules, rel=1e-9)
 
 
 def test_stages_follow_each_other_and_kernels_fill_them(each: Case) -> None:

@@ -104,7 +104,7 @@ function errorByDepth(width, metricName) {
 
 const kernelText = (kernel) => {
   const parts = CLASSES.filter((name) => kernel.cycles[name]).map((name) => `${name} ${whole(kernel.cycles[name])}`);
-  return `${kernel.name} (${kernel.op})\n${whole(kernel.cycles.total)} cycles from ${whole(kernel.start)}, bound by ${kernel.bound || "nothing"}\n${parts.join(", ")}${kernel.cycles.overlap ? `, overlap ${whole(kernel.cycles.overlap)}` : ""}\nwaits ${whole(kernel.wait)}, ${short(kernel.macs)} MACs, ${short(kernel.operations)} ALU operations\n${bytes(kernel.port_bytes)} over the port, ${bytes(kernel.ext_bytes)} external`;
+  return `${kernel.name} (${kernel.op})\n${whole(kernel.cycles.total)} cycles from ${whole(kernel.start)}, bound by ${kernel.bound || "nothing"}\n${parts.join(", ")}${kernel.cycles.overlap ? `, overlap ${whole(kernel.cycles.overlap)}` : ""}\nwaits ${whole(kernel.wait)}, ${short(kernel.macs)} MACs, ${short(kernel.operations)} ALU operations\n${bytes(kernel.port_bytes)} over the port, ${bytes(kernel.ext_bytes)} external, ${joules(kernel.energy)}`;
 };
 
 function cyclesByClass(width, order) {

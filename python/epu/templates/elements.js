@@ -70,6 +70,14 @@ function bytes(value) {
   return value + " B";
 }
 
+function joules(value) {
+  for (const [unit, size] of [["mJ", 1e-3], ["µJ", 1e-6], ["nJ", 1e-9]]) {
+    if (value >= size) return real(value / size, 3) + " " + unit;
+  }
+  return real(value, 3) + " J";
+}
+
+const sum = (values) => values.reduce((total, value) => total + value, 0);
 const percent = (value) => (value === null ? "" : real(100 * value, 3) + " %");
 
 // Tooltip: elements that carry a text in their data show it while the pointer is on them.

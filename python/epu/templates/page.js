@@ -27,6 +27,8 @@ function summary() {
     tile(totals.per_second === null ? "–" : real(totals.per_second, 4), "inferences per second"),
     tile(short(totals.macs), "MACs"),
     tile(percent(totals.mac_utilization), "MAC utilisation"),
+    tile(joules(sum(Object.values(totals.energy))), "dynamic energy, assumed prices", Object.entries(totals.energy).map(([name, each]) => `${name} ${joules(each)}`).join("\n")),
+    tile(totals.latency_s ? real(sum(Object.values(totals.energy)) / totals.latency_s, 3) + " W" : "–", "dynamic power at that rate"),
     tile(bytes(totals.peak_ocm_bytes), `OCM of ${bytes(machine.ocm_bytes)}`),
     tile(bytes(totals.peak_lrm_bytes), `LRM of ${bytes(machine.lrm_bytes)}`),
     tile(bytes(totals.ext_read_bytes), "read from external memory"),
