@@ -18,6 +18,7 @@ from .tiling import Tiling, rows_over_array, spread
 from .tvm_api import tir
 
 Place = tuple[str, int]  # a buffer's dimension, or a block's loop
+DTYPES = ("int8", "uint8", "int32", "int64")  # what the array computes with
 ROW_SHARE = 16  # of 64: how much of a PE's elements a row may take
 
 
@@ -117,6 +118,7 @@ class _Axes:
     parent: dict[Place, Place] = field(default_factory=dict)
     extents: dict[str, int] = field(default_factory=dict)
     ranks: dict[str, int] = field(default_factory=dict)
+    fixed: dict[Place, tuple[str, str]] = field(default_factory=dict)  # what is indexed otherwise: block, index
 
     def __post_init__(self) -> None:
         for block in self.blocks:
@@ -124,8 +126,11 @@ class _Axes:
             for load in _loads(block.store.value):
                 self._access(block, load.buffer, load.indices, written=False)
         for block in self.blocks:
-            for loop, extent in enumerate(block.extents):
-                self.extents[self.of((block.name, loop))] = extent
+            names = [self.of((block.name, loop)) for loop in range(len(block.extents))]
+            if len(set(names)) < len(names):
+                raise ValueError(f"the loops of block '{block.name}' must be different axes, found one tensor read along two")
+            self.extents.update(zip(names, block.extents))
+        self._require_whole()
 
     def of(self, loop: tuple[str, int]) -> str:
         """The axis of a block's loop."""
@@ -139,12 +144,30 @@ class _Axes:
 
     def _access(self, block: _Block, buffer: Any, indices: Any, written: bool) -> None:
         name = str(buffer.name)
+        if str(buffer.dtype) not in DTYPES:
+            raise ValueError(f"buffers must be of {', '.join(DTYPES)}, found '{name}' of {buffer.dtype}")
         self.ranks[name] = len(indices)
         for dimension, index in enumerate(indices):
             if isinstance(index, tir.Var) and index in block.loops:
                 self._join((name, dimension), ("loop " + block.name, block.loops[index]))
-            elif written and not isinstance(index, tir.IntImm):
-                raise ValueError(f"block '{block.name}' must store at its loop variables, found {index}")
+            elif isinstance(index, tir.IntImm) or (not written and _loads(index)):
+                self.fixed[name, dimension] = (block.name, str(index))
+            else:
+                raise ValueError(
+                    f"block '{block.name}' must index '{name}' by its loop variables, constants or, in a table, a value; "
+                    f"found {index}"
+                )
+
+    def _require_whole(self) -> None:
+        """What is indexed by a constant or a value lies in each PE whole, so no loop may spread it."""
+        tied = set(self.parent) | set(self.parent.values())
+        for place, (block, index) in self.fixed.items():
+            extent = self.extents.get(self._name(place), 1)
+            if place in tied and extent > 1:
+                raise ValueError(
+                    f"dimension {place[1]} of '{place[0]}' must be indexed by loop variables alone, or by none; found {index} "
+                    f"in block '{block}'"
+                )
 
     def _root(self, place: Place) -> Place:
         while place in self.parent:

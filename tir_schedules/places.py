@@ -71,16 +71,28 @@ class Places:
         """An LRM buffer element seen from a nest's loops. Raises ValueError where another PE holds it."""
         layout, base = self.layout(access.buffer), self.base[access.buffer]
         address, strides = self.address[access.buffer], {}  # type: int, dict[Key, int]
+        followed: list[Digit] = []
         for loop in nest.loops:
             for dim, coefficient in loop_dims(access.indices, loop):
                 if loop.extent == 1:
                     continue
                 digit = self._digit(layout, access, dim, coefficient, loop)
+                followed.append(digit)
                 if loop.kind == "local":
                     strides[loop.var] = strides.get(loop.var, 0) + digit.stride * coefficient // digit.coefficient
+        self._require_followed(layout, access, followed)
         for dim, (value, start) in enumerate(zip(self.constants(access.indices), base)):
             address += _offset(layout, dim, value - start)
         return LrmValue(Lrm(address, layout.dtype, ()), strides)
+
+    def _require_followed(self, layout: Layout, access: Access, followed: list[Digit]) -> None:
+        """What is spread over the array must be read along it: a constant index means an element of one PE."""
+        for digit in layout.digits:
+            if digit.kind[:3] in ("row", "col") and digit.extent > 1 and digit not in followed:
+                raise ValueError(
+                    f"buffer {self.buffers[access.buffer].name} is not where a reader expects it: dimension {digit.dim} is "
+                    f"spread over {digit.kind}, and the reader does not follow it"
+                )
 
     def _digit(self, layout: Layout, access: Access, dim: int, coefficient: int, loop: Loop) -> Digit:
         try:

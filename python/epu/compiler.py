@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from epu.errors import CapacityError
+from epu.custom_ops import OP_TYPE, not_schedulable
+from epu.errors import CapacityError, EpuError
 from epu.fixed_formats import fraction_table
 from epu.graph import Float, Graph
 from epu.link import Layout
@@ -210,6 +211,10 @@ class _Driver:
             return compile_kernel(kernel, self.machine, whole, most)
         except CapacityError as error:
             raise CapacityError(f"ONNX node '{lowered.node.name}' ({lowered.node.op}): {error}") from error
+        except Exception as error:
+            if lowered.node.op != OP_TYPE or isinstance(error, EpuError):
+                raise
+            raise not_schedulable(lowered.node, error) from error  # the kernel is the user's
 
 
 __all__ = ["CompiledModule", "Peak", "compile_graph"]

@@ -178,3 +178,11 @@ def call_of(node: Node, graph: Graph, rounding: str = "exact") -> CustomCall:
     return CustomCall(
         node.name, definition(node).name, inputs, graph.tensors[node.outputs[0]], constants, attrs, rounding
     )
+
+
+def not_schedulable(node: Node, error: Exception) -> UserError:
+    """The scheduler or the emission could not take a user's kernel."""
+    return UserError(
+        f"ONNX node '{node.name}' ({definition(node).name}): the array must be able to run the kernel, found "
+        f"{type(error).__name__}: {error}. Write it as docs/custom_ops.md says, or compose it."
+    )

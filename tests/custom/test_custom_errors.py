@@ -81,6 +81,80 @@ def test_kernels_that_do_not_fit(kernel: Any, message: str) -> None:
         build(kernel=kernel)
 
 
+def read(body: Callable[[Any, Any, Any], Any]) -> Callable[[CustomCall], CustomKernel]:
+    """A kernel of one stage, ``body(x, m, n)``."""
+
+    def kernel(call: CustomCall) -> CustomKernel:
+        from epu.tir_schedules.tvm_api import te
+
+        x = te.placeholder((4, 8), "int32", name="X")
+        y = te.compute((4, 8), lambda m, n: body(x, m, n), name="Y")
+        return CustomKernel(te.create_prim_func([x, y]), {"X": 0})
+
+    return kernel
+
+
+def column_sums(call: CustomCall) -> CustomKernel:
+    from epu.tir_schedules.tvm_api import te
+
+    x, k = te.placeholder((4, 8), "int32", name="X"), te.reduce_axis((0, 4), "k")
+    total = te.compute((8,), lambda n: te.sum(x[k, n], axis=k), name="total")
+    y = te.compute((4, 8), lambda m, n: x[m, n] - total[n], name="Y")
+    return CustomKernel(te.create_prim_func([x, y]), {"X": 0})
+
+
+def first_of_each_row(call: CustomCall) -> CustomKernel:
+    """A family's kernel whose body reads another element than its own."""
+    from epu.tir_schedules.rowwise import RowStages
+
+    stages = RowStages(4, 8)
+    x = stages.array("X", "input", (4, 8), ("m", "n"), "int32")
+    stages.each("Y", lambda m, n: x[m, n] - x[m, 0])
+    return CustomKernel(stages.kernel("mine", ("mine",), (), share=1), {"X": 0})
+
+
+UNSCHEDULABLE = [
+    (
+        read(lambda x, m, n: x[m, 7 - n]),
+        r"index 'X' by its loop variables, constants or, in a table, a value; found 7 - v_n",
+    ),
+    (read(lambda x, m, n: x[m, n] - x[m, 0]), "dimension 1 of 'X' must be indexed by loop variables alone, .* found 0"),
+    (read(lambda x, m, n: x[n // 2, n] + x[m, n]), "index 'X' by its loop variables"),
+    (read(lambda x, m, n: x[m, n] // 3), "the array must be able to run the kernel, found ValueError: .* FloorDiv"),
+    (
+        read(lambda x, m, n: (x[m, n].astype("float32") * 0.5).astype("int32")),
+        "must be able to run the kernel, found KeyError",
+    ),
+    (
+        read(lambda x, m, n: x[m, n].astype("float32")),
+        "buffers must be of int8, uint8, int32, int64, found 'Y' of float32",
+    ),
+    (column_sums, "must work on rows: .* found 2 axes, 1 of them reduced"),
+    (
+        first_of_each_row,
+        "found ValueError: buffer X.* is not where a reader expects it: dimension 1 is spread over col",
+    ),
+]
+
+
+@pytest.mark.parametrize(("kernel", "message"), UNSCHEDULABLE)
+def test_kernels_that_the_array_cannot_run(kernel: Any, message: str) -> None:
+    def reference(call: CustomCall, inputs: Any) -> Any:
+        from epu.tir_schedules import golden
+
+        given = kernel(call)
+        function = given.function
+        if not hasattr(function, "stages"):
+            from epu.tir_schedules.custom_kernel import script_kernel
+
+            function = script_kernel("any", function, frozenset(), frozenset(given.operands))
+        (output,) = golden.run(function, {"X": inputs[0].astype(np.int32)}).values()
+        return output.reshape(4, 8)
+
+    with pytest.raises(UserError, match=r"ONNX node 'custom' \(square\): .*" + message):
+        build(kernel=kernel, reference=reference)
+
+
 REFERENCES = [
     (lambda call, x: square_reference(call, x)[:2], r"the reference must return the shape \(4, 8\), found \(2, 8\)"),
     (lambda call, x: square_reference(call, x) * 1.0, "the reference must return raw integers, found float64"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from custom_case import custom_product
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from layout_cases import LAYOUT
@@ -11,7 +12,7 @@ from one_node import MACHINES, assert_same_answers
 
 from epu.lowering.table import EXPANDED, LOWERINGS
 
-EVERY = {**FAMILIES, **LAYOUT}
+EVERY = {**FAMILIES, **LAYOUT, "QuadricCustomOp": (custom_product,)}
 BUILDERS = [pytest.param(build, id=f"{op}-{k}") for op, found in EVERY.items() for k, build in enumerate(found)]
 
 
