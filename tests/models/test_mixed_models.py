@@ -109,6 +109,7 @@ def test_a_condition_of_word_ids_chooses_on_the_epu_or_on_the_host(tmp_path: Pat
                  padding=np.int64(0), lowest=np.float32(-1e9))  # fmt: skip
     assert sides(job) == "HE"
     assert "hidden" in on_host(job)
+    assert on_host(job)
     assert "y" not in on_host(job)
     check(job, ids=ids)
 
@@ -173,6 +174,42 @@ def test_parts_are_as_few_as_the_graph_allows(tmp_path: Path) -> None:
     job = job_of(tmp_path, nodes, {"y": (SHAPE, FLOAT)}, ranges)
     assert (sides(job), on_host(job)) == ("HE", {"early", "late"})
     check(job)
+
+
+def test_what_only_the_ranges_refuse_goes_to_the_host(tmp_path: Path) -> None:
+    """Scores of 4e12 have less than -4 fraction bits, with which no exponential is computed."""
+    nodes = [node("Mul", ["x", "huge"], "scores"), node("Softmax", ["scores"], "shares"), node("Sqrt", ["shares"], "y")]
+    ranges = {"scores": (-4e12, 4e12), "shares": (0.0, 1.0), "y": (0.0, 1.0)}
+    job = job_of(tmp_path, nodes, {"y": (SHAPE, FLOAT)}, ranges, huge=np.float32(1e12))
+    assert (sides(job), on_host(job)) == ("EHE", {"shares"})
+    assert "-4 to 58 fraction bits" in job.host_nodes[0]["reason"]
+    check(job)
+
+
+def test_what_only_the_kernel_refuses_goes_to_the_host(tmp_path: Path) -> None:
+    """A zero point per channel."""
+    codes = node("QuantizeLinear", ["x", "scales", "zeros"], "codes", axis=1)
+    nodes = [
+        codes,
+        node("DequantizeLinear", ["codes", "scales", "zeros"], "reals", axis=1),
+        node("Tanh", ["reals"], "y"),
+    ]
+    scales, zeros = np.full(4, 0.03, np.float32), np.array([0, 1, 2, 3], np.int8)
+    job = job_of(tmp_path, nodes, {"y": (SHAPE, FLOAT)}, {"reals": (-4.0, 4.0), "y": (-1.0, 1.0)},
+                 scales=scales, zeros=zeros)  # fmt: skip
+    assert on_host(job)
+    assert "y" not in on_host(job)
+    assert all("one zero point" in row["reason"] for row in job.host_nodes)
+    check(job)
+
+
+def test_a_model_without_refusals_is_one_program_of_the_whole_model(tmp_path: Path) -> None:
+    nodes = [node("Shape", ["x"], "shape"), node("Tanh", ["x"], "t"), node("Reshape", ["t", "shape"], "y")]
+    job = job_of(tmp_path, nodes, {"y": (SHAPE, FLOAT)}, {"t": (-1.0, 1.0), "y": (-1.0, 1.0)})
+    assert (sides(job), job.host_nodes) == ("E", [])
+    assert job.chain.epu[0].model is job.chain.model
+    assert {row.node: row.where for row in job.placement} == {"shape": "folded", "t": "EPU", "y": "EPU"}
+    assert [path.name for path in job.save(tmp_path)] == [f"{job.module_name}.epu", f"{job.module_name}.lst"]
 
 
 def test_multiply_accumulates_of_integers_are_an_error_that_names_the_way_out(tmp_path: Path) -> None:
