@@ -44,6 +44,13 @@ def check_product_scale(found: Linear, left: Quantized, right: Quantized) -> Non
         raise refuse(found.root, limit, actual.tolist()[:2], "Multiply the two input scales")
 
 
+def has_alpha(found: Linear) -> bool:
+    """Whether the requantisation reads the product with another scale than its own."""
+    if not found.is_quantized or found.requantize is None:
+        return False
+    return not np.allclose(_requantized_from(found), _product_scale(*operand_types(found, 0)), rtol=1e-6, atol=0)
+
+
 def alpha_of(found: Linear, left: Quantized, right: Quantized) -> float:
     product, actual = _product_scale(left, right), _requantized_from(found)
     return 1.0 if np.array_equal(actual, product) else float(np.float32(actual[0] / product[0]))

@@ -12,7 +12,15 @@ from numpy.typing import NDArray
 from epu.graph import Integer, Quantized
 from epu.relay_passes.draft import Draft, Use, refuse
 from epu.relay_passes.linear import CONVS, TRANSPOSED_CONVS, Linear, find_linear
-from epu.relay_passes.linear_types import alpha_of, check_product_scale, float_bias, int_bias, operand_types, out_type
+from epu.relay_passes.linear_types import (
+    alpha_of,
+    check_product_scale,
+    float_bias,
+    has_alpha,
+    int_bias,
+    operand_types,
+    out_type,
+)
 from epu.relay_passes.relay_view import Const, Operand, Step, same_node, same_onnx_node
 
 CONV_LAYOUTS, TRANSPOSE_LAYOUTS = (("NCHW", "OIHW"), ("NCW", "OIW")), (("NCHW", "IOHW"), ("NCW", "IOW"))
@@ -102,7 +110,10 @@ def _product(found: Linear) -> Draft | None:
 
 
 def _needs_gemm(found: Linear, right: Right) -> bool:
-    return len(found.core.shape) == 2 and (found.bias is not None or not right.is_kn)
+    """A matrix with a bias, with b stored [N, K], or with an alpha, which an ONNX node alone can have."""
+    if len(found.core.shape) != 2:
+        return False
+    return found.bias is not None or not right.is_kn or (bool(found.root.span) and has_alpha(found))
 
 
 @dataclass

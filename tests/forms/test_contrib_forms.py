@@ -28,15 +28,14 @@ def codes(net: Net, name: str, dtype: str, *shape: int) -> str:
 
 
 def without_zero_points(net: Net) -> str:
-    """uint8 with zero point 0 is what an absent zero point means."""
+    """An absent zero point is 0 of uint8; pools and QLinearConcat must have theirs."""
     x = codes(net, "x", "uint8", 1, 3, 6, 6)
     x = net.node("QLinearSigmoid", x, f32(0.05), "", f32(1 / 256), domain=CONTRIB)
     x = net.node("QLinearLeakyRelu", x, f32(1 / 256), "", f32(1 / 256), domain=CONTRIB, alpha=0.1)
-    pooled = net.node("QLinearAveragePool", x, f32(0.05), "", f32(0.04), domain=CONTRIB, kernel_shape=[3, 3])
-    both = net.node(
-        "QLinearConcat", f32(0.06), "", pooled, f32(0.04), "", pooled, f32(0.06), "", domain=CONTRIB, axis=1
-    )
-    return net.node("QLinearGlobalAveragePool", both, f32(0.06), "", f32(0.02), domain=CONTRIB)
+    pooled = net.node("QLinearAveragePool", x, f32(0.05), U8(0), f32(0.04), U8(0), domain=CONTRIB, kernel_shape=[3, 3])
+    parts = (pooled, f32(0.04), U8(0), pooled, f32(0.06), U8(0))
+    both = net.node("QLinearConcat", f32(0.06), U8(0), *parts, domain=CONTRIB, axis=1)
+    return net.node("QLinearGlobalAveragePool", both, f32(0.06), U8(0), f32(0.02), U8(0), domain=CONTRIB)
 
 
 def gemm_without_bias_and_output_scale(net: Net) -> str:
@@ -73,8 +72,8 @@ def integer_product_of_variables(net: Net) -> str:
 
 
 def integer_product_cast_and_scaled(net: Net) -> str:
-    x, w = codes(net, "x", "int8", 2, 5, 24), net.codes("uint8", 24, 10)
-    product = net.node("MatMulInteger", x, w, I8(5), np.arange(100, 110).astype(U8))
+    x, w = codes(net, "x", "uint8", 2, 5, 24), net.codes("uint8", 24, 10)
+    product = net.node("MatMulInteger", x, w, U8(5), np.arange(100, 110).astype(U8))
     return net.node("Mul", net.node("Cast", product, to=onnx.TensorProto.FLOAT), f32(0.01))
 
 
