@@ -139,12 +139,12 @@ def _unranged_input(node: Node, unranged: set[str]) -> UserError | None:
 
 def _integer_tensor(node: Node, graph: Graph) -> UserError | None:
     kinds = [(name, graph.tensors[name].type) for name in node.inputs if name and graph.tensors[name].data is None]
-    moved = [name for name, kind in kinds if isinstance(kind, Integer) and kind.dtype != "bool"]
+    moved = [(name, kind.dtype) for name, kind in kinds if isinstance(kind, Integer) and kind.dtype != "bool"]
     if not moved:
         return None
     return UnsupportedNode(
-        f"ONNX node '{node.name}' ({node.op}): inputs must be float or quantised, found plain integers '{moved[0]}'. "
-        "It stays on the host, as dynamic integers do."
+        f"ONNX node '{node.name}' ({node.op}): inputs must be float32 or quantised, found {moved[0][1]} '{moved[0][0]}'. "
+        "It stays on the host, unless it is cast to float32 or quantised before."
     )
 
 
