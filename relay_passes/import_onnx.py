@@ -20,6 +20,7 @@ from epu.relay_passes.onnx_layout import CONVERTERS as LAYOUT
 from epu.relay_passes.onnx_linear import CONVERTERS as LINEAR
 from epu.relay_passes.onnx_node import DTYPES, OnnxNode, Shape, Value, constant
 from epu.relay_passes.onnx_pooling import CONVERTERS as POOLING
+from epu.relay_passes.onnx_power import CONVERTERS as POWER
 from epu.relay_passes.onnx_quantized import CONVERTERS as QUANTIZED
 from epu.relay_passes.onnx_resize import CONVERTERS as RESIZE
 from epu.relay_passes.onnx_selection import CONVERTERS as SELECTION
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 Names = dict[tuple[str, int], str]  # (node name, output index) -> ONNX tensor name, in ONNX order
 
-TABLES = (CUSTOM, EINSUM, ELEMENTWISE, FUNCTIONS, LAYOUT, LINEAR, POOLING, QUANTIZED, RESIZE, SELECTION)
+TABLES = (CUSTOM, EINSUM, ELEMENTWISE, FUNCTIONS, LAYOUT, LINEAR, POOLING, POWER, QUANTIZED, RESIZE, SELECTION)
 CONVERTERS = {op: converter for table in TABLES for op, converter in table.items()}
 assert len(CONVERTERS) == sum(len(table) for table in TABLES), "an ONNX op has two converters"
 
