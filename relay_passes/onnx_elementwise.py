@@ -55,12 +55,6 @@ def mean(node: OnnxNode) -> Value:
     return node.result(node.emit(relay.divide(total.expr, relay.const(np.float32(len(node.inputs))))), total.shape)
 
 
-def power(node: OnnxNode) -> Value:
-    base, exponent = node.input(0), constant(node.data(1).astype(node.input(0).dtype), node.input(1).name)
-    expr = node.emit(relay.power(base.expr, exponent.expr))
-    return node.result(expr, np.broadcast_shapes(base.shape, exponent.shape))
-
-
 def clip(node: OnnxNode) -> Value:
     """Bounds are attributes before opset 11 and constant inputs since."""
     low = float(node.data(1)) if node.has(1) else float(node.attr("min", -FLOAT_MAX))
@@ -201,7 +195,6 @@ CONVERTERS: dict[str, Converter] = {
     "Xor": _compare(relay.logical_xor),
     "Not": _unary(relay.logical_not),
     "Where": where,
-    "Pow": power,
     "Sqrt": _unary(relay.sqrt),
     "Exp": _unary(relay.exp),
     "Log": _unary(relay.log),

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from epu.relay_passes.onnx_elementwise import Converter, along_last, reduced_axes
+from epu.relay_passes.onnx_elementwise import FLOAT_MAX, Converter, along_last, reduced_axes
 from epu.relay_passes.onnx_node import OnnxNode, Value
 from epu.relay_passes.tvm_relay import relay
 
@@ -25,6 +25,10 @@ class Spelling:
     def __getattr__(self, name: str) -> Any:
         function = getattr(relay, name, None) or getattr(relay.nn, name)
         return lambda *args, **attrs: self.node.emit(function(*map(self.expr, args), **attrs))
+
+    def clip(self, x: Any, low: float, high: float) -> Any:
+        """Relay's bounds are attributes."""
+        return self.node.emit(relay.clip(x, low, high))
 
     @staticmethod
     def expr(value: Any) -> Any:
@@ -63,12 +67,17 @@ def _selu(s: Spelling, x: Any, node: OnnxNode) -> Any:
     return s.multiply(_elu(s, x, alpha), float(gamma))
 
 
+def _below(s: Spelling, x: Any, top: Any) -> Any:
+    """``x - top``, which the clip says is at most 0: without it the exponential's format would have room for all of ``x``."""
+    return s.clip(s.subtract(x, top), -FLOAT_MAX, 0.0)
+
+
 def log_softmax(node: OnnxNode) -> Value:
     """As Softmax, along one axis or over all axes from ``axis`` on."""
     s = Spelling(node)
 
     def body(x: Any, axis: int) -> Any:
-        below = s.subtract(x, s.max(x, axis=(axis,), keepdims=True))
+        below = _below(s, x, s.max(x, axis=(axis,), keepdims=True))
         return s.subtract(below, s.log(s.sum(s.exp(below), axis=(axis,), keepdims=True)))
 
     return along_last(node, node.attr("axis", -1 if node.opset >= 13 else 1) % node.input(0).rank, body)
@@ -125,7 +134,7 @@ def _l2(s: Spelling, x: Any, **over: Any) -> Any:
 def _log_sum_exp(s: Spelling, x: Any, axis: tuple[int, ...], keepdims: bool) -> Any:
     """Of what lies below the largest, which keeps the exponentials within 1."""
     top = s.max(x, axis=axis, keepdims=True)
-    total = s.log(s.sum(s.exp(s.subtract(x, top)), axis=axis, keepdims=keepdims))
+    total = s.log(s.sum(s.exp(_below(s, x, top)), axis=axis, keepdims=keepdims))
     return s.add(total, top if keepdims else s.squeeze(top, axis=axis))
 
 

@@ -35,6 +35,7 @@ class Resize:
 def resize(node: OnnxNode) -> Value:
     """Any axes, by constant ``sizes`` (input 3) or ``scales`` (input 2, or 1 in opset 10)."""
     asked = _asked(node)
+    _require_clear(node, asked)
     if _is_plain(node, asked):
         return _by_relay(node, asked)
     along = _picked if asked.mode == "nearest" else _weighted
@@ -108,6 +109,14 @@ def _is_plain(node: OnnxNode, asked: Resize) -> bool:
         and not single
         and not node.attr("antialias", 0)
     )
+
+
+def _require_clear(node: OnnxNode, asked: Resize) -> None:
+    """ONNX counts aligned corners from the size with its fraction, ONNX Runtime from the whole size."""
+    cut = [axis for axis in asked.axes if abs(axis.size * axis.scale - axis.out) > WHOLE]
+    if cut and asked.coordinates == "align_corners":
+        found = [round(axis.size * axis.scale, 3) for axis in cut]
+        raise node.refuse("size * scale must be whole where corners are aligned", found, "Give sizes instead")
 
 
 def _by_relay(node: OnnxNode, asked: Resize) -> Value:

@@ -32,7 +32,7 @@ from epu import onnx_backend
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "onnx_backend.md"
 KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator")
-SECONDS = 60
+SECONDS = 240
 PASSED, FOLDED, REFUSED, WRONG, CRASHED = "passed", "folded", "refused", "wrong", "crashed"
 STATUSES = {
     PASSED: "computed by an EPU program on the ISS, equal to ONNX's answer within the test's tolerance",

@@ -28,11 +28,11 @@ RNG = np.random.default_rng(7)
 
 
 def real(*shape: int) -> Array:
-    return RNG.normal(size=shape).astype(np.float32)
+    return np.asarray(RNG.normal(size=shape), np.float32)
 
 
 def mask(*shape: int) -> Array:
-    return RNG.integers(0, 2, shape).astype(bool)
+    return np.asarray(RNG.integers(0, 2, shape), bool)
 
 
 def codes(dtype: str, *shape: int) -> Array:
@@ -230,6 +230,33 @@ FUNCTIONS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("op", FUNCTIONS)
 def test_functions_of_several_kernels(op: str) -> None:
     check(op, [real(2, 3, 4)], **FUNCTIONS[op])
+
+
+POWERS = {
+    "0": np.float32(0),
+    "-0.5": np.float32(-0.5),
+    "1.5": np.float32(1.5),
+    "7": np.int64(7),
+    "-2": np.float32(-2),
+    "several": np.array([4, 5, 0.5], np.float32),
+    "more rows": np.array([[4], [4]], np.float32),
+}
+
+
+@pytest.mark.parametrize("name", POWERS)
+def test_power(name: str) -> None:
+    check("Pow", [np.abs(real(1, 3)) + np.float32(0.5), np.asarray(POWERS[name])], (1,))
+
+
+@pytest.mark.parametrize("axis", [0, -1])
+@pytest.mark.parametrize("op", ["Softmax", "LogSoftmax", "ReduceLogSumExp"])
+def test_exponentials_of_far_values(op: str, axis: int) -> None:
+    check(op, [real(3, 5) * 400], **({"axes": [axis]} if op.startswith("Reduce") else {"axis": axis}))
+
+
+@pytest.mark.parametrize("op", ["Identity", "Transpose", "Abs", "Not"])
+def test_a_scalar(op: str) -> None:
+    check(op, [mask() if op == "Not" else real()])
 
 
 def test_log_of_a_sum() -> None:

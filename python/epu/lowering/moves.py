@@ -65,8 +65,9 @@ def lower_move(
     from epu.tir_schedules.moves import MoveShape
 
     target = result(node, graph)
-    shapes = tuple(tuple(tensor.shape if seen is None else seen) for tensor in inputs)
-    whole = MoveShape(tuple(target.shape if out is None else out), shapes, tuple(axes), dtype_of(target), fill)
+    shapes = tuple(tuple(tensor.shape if seen is None else seen) or (1,) for tensor in inputs)  # a scalar has no axis
+    extents = tuple(target.shape if out is None else out) or (1,)
+    whole = MoveShape(extents, shapes, tuple(axes) or (identity(1),), dtype_of(target), fill)
     kernel, splits = moves_kernel(whole.collapsed())
     names = {f"X{k}": tensor.name for k, tensor in enumerate(inputs)}
     variable, constants = bind_arrays(graph, names)

@@ -146,7 +146,7 @@ def lower_mean(node: Node, graph: Graph, rounding: str) -> Lowered:
 
 def lower_transpose(node: Node, graph: Graph, rounding: str) -> Lowered:
     x = operand(node, graph, 0)
-    rank = len(x.shape)
-    permutation = tuple(node.attrs.get("perm") or range(rank - 1, -1, -1))
-    kernel, splits = transpose_kernel(x.shape, permutation, dtype_of(x))
+    shape = x.shape or (1,)  # a scalar has no axis
+    permutation = tuple(node.attrs.get("perm") or range(len(shape) - 1, -1, -1))
+    kernel, splits = transpose_kernel(shape, permutation, dtype_of(x))
     return Lowered(node, kernel, {"X": x.name}, {"Y": node.outputs[0]}, splits=splits)

@@ -10,6 +10,7 @@ import numpy as np
 
 from epu import real_functions as reals
 from epu.constants import fixed_constant, multiplier
+from epu.fixed_formats import MOST_FRACTION_BITS
 from epu.graph import Graph, Node
 from epu.lanes import bits, mulr, rshr, saturate
 from epu.operators.binary import aligned, raw_inverse
@@ -37,6 +38,7 @@ from epu.smooth import Polynomials, evaluate, polynomials
 LN_2_BITS = 32
 LN_2 = fixed_constant(Fraction(reals.log(Decimal(2))), LN_2_BITS)
 MANTISSA_BITS = 31  # of a logarithm's normalised argument
+LEAST_UNIT = 2.0**-MOST_FRACTION_BITS
 GATE_FRAC = 30  # of the gate of a HardSwish
 GATE_SLOPE, GATE_OFFSET = 1 / 6, Fraction(1, 2)
 
@@ -125,8 +127,9 @@ def reciprocal_intervals(node: Node, graph: Graph) -> dict[str, Interval]:
 
 
 def log_intervals(node: Node, graph: Graph) -> dict[str, Interval]:
-    low, high = interval(required(node, graph, 0))
-    return {node.outputs[0]: (log(low) if low > 0 else -inf, log(high) if high > 0 else -inf)}
+    """What is not positive is taken as one unit of the input."""
+    low, high = (log(max(end, LEAST_UNIT)) for end in interval(required(node, graph, 0)))
+    return {node.outputs[0]: (low, high)}
 
 
 def leaky_intervals(node: Node, graph: Graph) -> dict[str, Interval]:
