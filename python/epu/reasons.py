@@ -18,7 +18,7 @@ from epu.graph import Fixed, Quantized, TensorType
 from epu.metrics import ISOLATED, Deviation, is_code
 from epu.observed import Compiled, NodeOutput, TensorMap, Tensors
 from epu.operators.row import EXACT, ORT
-from epu.reasons_bounds import Case, bound_of, is_table
+from epu.reasons_bounds import Case, bound_of, float32_floor, is_table
 from epu.reasons_codes import Elements, explain_codes
 from epu.reasons_contrib import Coded
 from epu.reasons_kernel import Kernels, Reading
@@ -95,7 +95,7 @@ class Explainer:
             return np.full(np.count_nonzero(wrong), Reason.CUSTOM, np.int8)
         source = self._places.source_of(output.tensor, iss)
         tensor = source if source in self._ort else output.tensor
-        reading = self._kernels.reading(output, tensor, iss)
+        reading = self._kernels.reading(output, source, iss)
         region = Region(self._exact.nodes, reading.leaf, self._kernels.as_constant if reading.fixed else None)
         deviation, wrong = deviation.shaped(self._ort[tensor].shape), wrong.reshape(self._ort[tensor].shape)
         try:
@@ -188,9 +188,8 @@ class Explainer:
         if own is None:
             raise Unknown(f"{node.name} has no float64 form on ORT's operands")
         clipped = any(self._kernels.clipped(name) for name in node.input)
-        return Judgement(
-            exact, own, bound_of(self._case(node, region, reading, exact, unit)), is_table(node.op_type), clipped
-        )
+        bound = bound_of(self._case(node, region, reading, exact, unit))
+        return Judgement(exact, own, bound, is_table(node.op_type), clipped, float32_floor(node.op_type))
 
     def _factor_share(self, value: Terms | Array) -> float:
         """What one float32 factor for several scales adds to a sum, and ``rounding="ort"`` to a dequantised number."""
@@ -201,7 +200,7 @@ class Explainer:
         values = [region.operand(name) if name else None for name in node.input]
         operands = [None if value is None else reals_of(value) for value in values]
         coded = [isinstance(value, tuple) for value in values]
-        units = [self._kernels.unit(name) for name in node.input]
+        units = [self._kernels.unit_of(name, self._exact.nodes.constant(name)) for name in node.input]
         coarse = [name in reading.inner for name in node.input]
         constant = [self._exact.nodes.constant(name) is not None for name in node.input]
         return Case(node, operands, exact, unit, units, coarse, constant, coded)

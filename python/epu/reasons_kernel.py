@@ -19,6 +19,8 @@ from epu.simulator.program import Buffer, KernelSpan
 
 Array = NDArray[Any]
 
+WORD, FINEST = 31, 58  # bits of a magnitude, most fraction bits (docs/arithmetic.md, Fraction bits)
+
 
 @dataclass(frozen=True)
 class Reading:
@@ -57,7 +59,8 @@ class Kernels:
                 return self._given(name)
             if fixed and name in inner:
                 return self._shown(name, iss[name].reshape(self._ort[name].shape), self._places.type_of(name))
-            return None if self._maker_node(name) in span.nodes else self._elsewhere(name)
+            own = self._maker_node(name) in span.nodes or self._decoded(name) in inputs
+            return None if own else self._elsewhere(name)
 
         return Reading(leaf, fixed, inner)
 
@@ -66,9 +69,16 @@ class Kernels:
         kind = self._type(name)
         return 2.0**-kind.frac if isinstance(kind, Fixed) else 0.0
 
+    def unit_of(self, name: str, array: Array | None) -> float:
+        """The same also of a constant that the program holds under another name, by the range of its values."""
+        unit = self.unit(name)
+        if unit or array is None or array.dtype.kind != "f":
+            return unit
+        return float(2.0 ** max(np.frexp(np.abs(array.astype(np.float64)).max(initial=0.0))[1] - WORD, -FINEST))
+
     def as_constant(self, name: str, array: Array) -> Array:
         """A constant operand in the fixed-point format that the compiler gave it."""
-        unit = self.unit(name)
+        unit = self.unit_of(name, array)
         return np.rint(array.astype(np.float64) / unit) * unit if unit and array.dtype.kind == "f" else array
 
     def clipped(self, name: str) -> bool:
@@ -111,6 +121,11 @@ class Kernels:
     def _maker_node(self, name: str) -> str:
         node = self._nodes.by_output.get(name)
         return node.name or f"{node.op_type}_{node.output[0]}" if node is not None else ""
+
+    def _decoded(self, name: str) -> str:
+        """The codes of a dequantised tensor, which a kernel that has them reads itself."""
+        node = self._nodes.by_output.get(name)
+        return node.input[0] if node is not None and node.op_type == "DequantizeLinear" else ""
 
     def _elsewhere(self, name: str) -> Terms | Array | None:
         """A tensor of another kernel, a graph input, or a constant subgraph; None: to be evaluated."""

@@ -19,13 +19,15 @@ PLAUSIBLE = 2.0**-14  # of the peak: float32 with cancellation, as in ORT's Laye
 @dataclass(frozen=True)
 class Judgement:
     """``iss_exact``: the exact value for what the kernel read; ``ort_exact``: for ORT's own operands; ``bound``: the
-    largest error of the ISS. ``table``: the operator approximates a function. ``clipped``: an operand exceeds its word."""
+    largest error of the ISS. ``table``: the operator approximates a function. ``clipped``: an operand exceeds its word.
+    ``floor``: an error that is float32's even where all results are small."""
 
     iss_exact: Reals
     ort_exact: Reals
     bound: Reals
     table: bool = False
     clipped: bool = False
+    floor: float = 0.0
 
 
 def explain_fixed(deviation: Deviation, judgement: Judgement, wrong: NDArray[np.bool_]) -> NDArray[np.int8]:
@@ -41,7 +43,7 @@ def explain_fixed(deviation: Deviation, judgement: Judgement, wrong: NDArray[np.
     beyond = limit & (np.abs(iss_exact) >= np.abs(iss) - step) & (iss_exact * iss >= 0)
     right = (np.abs(iss - iss_exact) <= of(judgement.bound)) | beyond
     peak = float(np.abs(judgement.ort_exact).max(initial=0.0))
-    plausible = np.abs(ort - ort_exact) <= PLAUSIBLE * peak
+    plausible = np.abs(ort - ort_exact) <= max(PLAUSIBLE * peak, judgement.floor)
     found = np.full(iss.size, Reason.UNEXPLAINED, np.int8)
     known = right & plausible
     nearer = np.abs(iss - ort_exact) <= np.abs(ort - ort_exact)
