@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .tvm_api import script, tir
+from .tvm_api import dialect, script, tir
 
 DOT = "epu.dot"
 _REGISTERED: set[str] = set()
@@ -74,7 +74,7 @@ def _function(  # type: ignore[no-untyped-def]
         b_region=_region(b_shape),
         body=filled,
     )
-    return script.from_source(source)
+    return script.from_source(source, {"T": dialect})  # without names TVM would import all its dialects, for seconds
 
 
 def _tuple(shape: Sequence[int]) -> str:

@@ -6,8 +6,9 @@ import platform
 
 import tvm
 from tvm import arith, script, te, tir
+from tvm.script.parser import tir as dialect
 
-__all__ = ["HOST_TARGET", "arith", "script", "te", "tir", "tvm"]
+__all__ = ["HOST_TARGET", "arith", "dialect", "script", "te", "tir", "tvm"]
 
 
 def _host_target() -> dict[str, str]:

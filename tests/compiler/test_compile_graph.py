@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -183,3 +187,14 @@ def test_a_small_lrm_is_refused_with_the_node() -> None:
     what = r"ONNX node 'block/\w+' .*LRM holds 64 bytes per PE; the tile needs 1024 more .*Use a larger lrm_size"
     with pytest.raises(CapacityError, match=what):
         compile_graph(attention(), replace(SMALL, lrm_bytes=64))
+
+
+def test_compiling_imports_no_other_dialect() -> None:
+    """TVM's Relax dialect alone takes seconds to import."""
+    source = (
+        "import sys, test_compile_graph as t; t.compile_graph(t.products(), t.SMALL)\n"
+        "assert 'tvm' in sys.modules and 'tvm.relax' not in sys.modules"
+    )
+    folders = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "kernels")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(folders)}
+    subprocess.run([sys.executable, "-c", source], check=True, env=environment)
