@@ -31,7 +31,7 @@ def mixed() -> tuple[onnx.ModelProto, dict[str, Any]]:
     x = grow.node("QuantizeLinear", ["x", *q(0.05)], "q1")
     x = grow.node("QLinearAdd", [x, *q(0.05), codes(7), *q(0.02), *q(0.1)], "add", "com.microsoft")
     x = grow.node("DequantizeLinear", [x, *q(0.1)], "d1")
-    x = grow.node("Pow", [x, np.full(7, 0.3, np.float32)], "powers")
+    x = grow.node("Pow", [x, np.full(7, 17, np.float32)], "powers")
     x = grow.node("QuantizeLinear", [x, *q(0.3)], "q2")
     x = grow.node("DequantizeLinear", [x, *q(0.3)], "d2")
     inputs = {"x": normal(3, 7, scale=3)}
