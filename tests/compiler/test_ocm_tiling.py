@@ -24,7 +24,7 @@ from epu.simulator import Machine
 from epu.simulator.simulation import simulate
 from epu.simulator.transfers import Dma
 from epu.staging import slice_of
-from epu.validate import Forcer
+from epu.validate import Counted, Forcer
 
 ROOMY = machine()
 OUT = Quantized("int8", (0.4,), (3,))
@@ -284,7 +284,11 @@ def observed(module: CompiledModule, forced) -> dict[str, np.ndarray]:  # type: 
     from epu.simulator import TapRecorder
 
     recorder = TapRecorder(module.program)
-    simulate(module.program, sample(24, 16), listeners=(recorder, Forcer(module.program, forced, "test", None)))
+    simulate(
+        module.program,
+        sample(24, 16),
+        listeners=(recorder, Forcer(forced, Counted("test", 0, len(module.program.debug.kernels), None))),
+    )
     return recorder.tensors
 
 
