@@ -13,6 +13,7 @@ import pytest
 from numpy.typing import NDArray
 from onnx import numpy_helper
 
+from epu import ChimeraJob, HWConfig
 from epu.models import GESTURES, waveformer, waveformer_int8_file, waveformer_windows
 from epu.models.waveformer import attention_exclusions, rotary_tables
 from epu.models.waveformer_weights import WEIGHTS_FILE, load_weights, save_weights
@@ -201,3 +202,46 @@ def test_the_tool_makes_the_installed_int8_model(tmp_path: Path, int8: onnx.Mode
     assert list(again) == list(installed)
     for name, array in installed.items():  # scales may move by the last bits of another ONNX Runtime
         assert np.allclose(again[name], array, rtol=1e-5, atol=1 if array.dtype.kind == "i" else 0), name
+
+
+def compiled(rounding: str, folder: Path) -> ChimeraJob:
+    path = waveformer_int8_file()
+    job = ChimeraJob(path, HWConfig("QC-N"), f"{path}.tranges", rounding=rounding, run_directory=folder)
+    job.compile()
+    return job
+
+
+def lsb_of(model: onnx.ModelProto) -> float:
+    return float(weights_of(model)["logits_scale"])
+
+
+def test_one_window_on_the_iss_as_onnx_runtime(tmp_path: Path, int8: onnx.ModelProto) -> None:
+    """With float32's rounding even the last bit of the logits."""
+    job, window = compiled("ort", tmp_path), waveformer_windows("test", 1)[0][0]
+    assert not job.host_nodes
+    assert {node.op_type for node in int8.graph.node} == set(SEED_OPS)  # no custom operator among them
+    assert np.array_equal(job.run({"input": window[None]})["logits"], logits_of(int8, window[None]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("rounding", "without_error"), [("exact", 0), ("ort", 10)])
+def test_twenty_windows_on_the_iss(rounding: str, without_error: int, tmp_path: Path, int8: onnx.ModelProto) -> None:
+    """Top-1 is ONNX Runtime's wherever its margin exceeds 8 LSB; half of the logits are the same with rounding "ort"."""
+    job, windows = compiled(rounding, tmp_path), waveformer_windows("test", 20)[0]
+    expected, step = logits_of(int8, windows), lsb_of(int8)
+    found = np.concatenate([job.run({"input": window[None]})["logits"] for window in windows])
+    ordered = np.sort(expected, axis=1)
+    far = ordered[:, -1] - ordered[:, -2] > 8 * step
+    assert far.any()
+    assert np.array_equal(found.argmax(axis=1)[far], expected.argmax(axis=1)[far])
+    errors = np.abs(found - expected).max(axis=1)
+    assert (errors == 0).sum() >= without_error
+    assert errors.max() < 4 * step
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rounding", ["exact", "ort"])
+def test_waveformer_is_validated(rounding: str, tmp_path: Path) -> None:
+    """Every gate: ISS equals golden, isolated within one LSB and at most 1e-6 of the int8 elements."""
+    result = compiled(rounding, tmp_path).validate_ort_iss({"input": waveformer_windows("test", 1)[0]})
+    assert result.passed, result.summary
