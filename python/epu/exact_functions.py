@@ -21,7 +21,37 @@ def float64_function(node: onnx.NodeProto) -> Function | None:
     """What computes the node; None leaves it to ONNX's reference."""
     if node.op_type in POOLS and not pools.plain_windows(node):
         return None
+    if node.op_type == "ConvTranspose" and not plain_transpose(node):
+        return None
     return FUNCTIONS.get(node.op_type)
+
+
+def plain_transpose(node: onnx.NodeProto) -> bool:
+    """Whether a ConvTranspose has one group and explicit padding."""
+    given = pools.attributes(node)
+    explicit = given.get("auto_pad", b"NOTSET") in (b"NOTSET", b"") and "output_shape" not in given
+    return explicit and given.get("group", 1) == 1
+
+
+def conv_transpose(node: onnx.NodeProto, operands: Operands) -> Reals:
+    """Each kernel position is one product of matrices, added where its stride puts it."""
+    given = pools.attributes(node)
+    x, w, *bias = operands
+    kernel, rank = w.shape[2:], x.ndim - 2
+    strides, dilations = (tuple(given.get(name) or (1,) * rank) for name in ("strides", "dilations"))
+    pads = tuple(given.get("pads") or (0,) * (2 * rank))
+    extra = tuple(given.get("output_padding") or (0,) * rank)
+    size = [(n - 1) * s + (k - 1) * d + 1 + e for n, s, k, d, e in zip(x.shape[2:], strides, kernel, dilations, extra)]
+    whole = np.zeros((x.shape[0], w.shape[1], *size))
+    for place in np.ndindex(*kernel):
+        starts = [p * d for p, d in zip(place, dilations)]
+        ends = [start + (n - 1) * s + 1 for start, n, s in zip(starts, x.shape[2:], strides)]
+        target = (slice(None), slice(None), *map(slice, starts, ends, strides))
+        weight = (slice(None), slice(None), *place)
+        whole[target] += np.einsum("cf,nc...->nf...", w[weight], x, optimize=True)
+    inside = (slice(None), slice(None), *(slice(low, n - high) for low, high, n in zip(pads[:rank], pads[rank:], size)))
+    found: Reals = whole[inside]
+    return found + bias[0].reshape(1, -1, *[1] * rank) if bias and bias[0] is not None else found
 
 
 def layer_norm(node: onnx.NodeProto, operands: Operands) -> Reals:
@@ -65,6 +95,7 @@ def sigmoid(node: onnx.NodeProto, operands: Operands) -> Reals:
 POOLS = ("AveragePool", "MaxPool")
 FUNCTIONS: dict[str, Function] = {
     "AveragePool": average_pool,
+    "ConvTranspose": conv_transpose,
     "Erf": lambda node, operands: np.asarray(erf(operands[0])),
     "FastGelu": tanh_gelu,
     "Gelu": gelu,

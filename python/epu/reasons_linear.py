@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from onnx.reference import ReferenceEvaluator
 
 from epu import exact_windows as windows
+from epu.exact_functions import float64_function
 from epu.exact_node import ModelNodes
 from epu.reasons_terms import Array, Part, Reals, Terms, mapped, multiplied, single
 
@@ -29,7 +30,10 @@ def as_terms(node: onnx.NodeProto, operands: Operands, nodes: ModelNodes) -> Ter
 
 
 def reference(node: onnx.NodeProto, opset: int, *operands: Any) -> Reals:
-    """The first output of ONNX's reference in float64; the node's inputs by position."""
+    """The first output in float64; the node's operands by position."""
+    function = float64_function(node)
+    if function is not None:
+        return np.asarray(function(node, operands), np.float64)
     renamed = onnx.NodeProto()
     renamed.CopyFrom(node)
     renamed.input[:] = [f"i{k}" if each is not None else "" for k, each in enumerate(operands)]
