@@ -43,7 +43,6 @@ class Page:
         self.messages: list[str] = []
         self.requests: list[str] = []
         self._number = 0
-        self._loaded = False
         command = [program, *OPTIONS, f"--window-size={width},{height}", f"--user-data-dir={profile}", "about:blank"]
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         port = self._port(profile / "DevToolsActivePort")
@@ -86,14 +85,16 @@ class Page:
             self.messages.append(f"{about['entry']['level']}: {about['entry']['text']}")
         elif method == "Network.requestWillBeSent":
             self.requests.append(about["request"]["url"])
-        elif method == "Page.loadEventFired":
-            self._loaded = True
 
     def open(self, path: Path) -> None:
-        """Load a file and wait until it is loaded."""
-        self.call("Page.navigate", url=path.as_uri())
-        while not self._loaded:
-            self._hear(json.loads(self._socket.recv()))
+        """Load a file and wait until it is loaded; a load event alone may be that of the page before."""
+        address = path.as_uri()
+        self.call("Page.navigate", url=address)
+        end = time.monotonic() + SECONDS
+        while not self.run(f"document.readyState === 'complete' && location.href === {json.dumps(address)}"):
+            if time.monotonic() > end:
+                raise TimeoutError(f"{address} did not load")
+            time.sleep(0.02)
 
     def run(self, script: str) -> Any:
         """The value of an expression in the page; what it throws is raised here."""

@@ -238,5 +238,5 @@ def test_five_hundred_nodes_in_three_modes_are_quick(browser: Page, case: Case, 
     page.run("window.started = performance.now(); document.querySelectorAll('#nodes th')[1].click()")
     took = page.run("performance.now() - window.started")
     assert len(cells(page, "nodes", 1)) == 1500
-    assert took < 3000  # milliseconds; 60 on a quiet machine
+    assert took < 5000  # milliseconds; a tenth of that on a busy machine
     assert page.messages == []

@@ -28,11 +28,17 @@ function dataTable(items, columns, { choices = [], sort = null, descending = fal
     return element("td", { class: classes.join(" ").trim() || null }, column.node ? column.node(item) : shown(column, item));
   }
 
+  const made = new Map();
+  function rowOf(item) {
+    if (!made.has(item)) made.set(item, element("tr", { class: mark(item) }, ...columns.map((column) => cell(column, item))));
+    return made.get(item);
+  }
+
   function fill() {
     const kept = items.filter((item) => words.get(item).includes(state.text) && choices.every((each, index) => each.keep(item, state.chosen[index])));
     if (state.sort !== null) kept.sort((a, b) => compared(columns[state.sort].value(a), columns[state.sort].value(b)) * (state.descending ? -1 : 1));
     heads.forEach((head, index) => head.setAttribute("aria-sort", index !== state.sort ? "none" : state.descending ? "descending" : "ascending"));
-    body.replaceChildren(...kept.map((item) => element("tr", { class: mark(item) }, ...columns.map((column) => cell(column, item)))));
+    body.replaceChildren(...kept.map(rowOf));
     count.textContent = `${whole(kept.length)} of ${whole(items.length)} ${noun}`;
   }
 
