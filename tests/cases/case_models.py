@@ -47,12 +47,12 @@ class Net:
         return output
 
     def model(self) -> onnx.ModelProto:
-        infos = [
+        inputs, outputs = (
             [helper.make_tensor_value_info(name, TYPES[dtype], shape) for name, (dtype, shape) in each.items()]
             for each in (self.inputs, self.outputs)
-        ]
+        )
         tensors = [numpy_helper.from_array(array, name) for name, array in self.weights.items()]
-        graph = helper.make_graph(self.nodes, "case", *infos, tensors)
+        graph = helper.make_graph(self.nodes, "case", inputs, outputs, tensors)
         opsets = [helper.make_opsetid("", 17), helper.make_opsetid(CONTRIB, 1)]
         return helper.make_model(graph, opset_imports=opsets, ir_version=8)
 
