@@ -6,7 +6,18 @@ import numpy as np
 
 from epu.custom_ops import CustomCall, call_of, definition
 from epu.graph import Graph, Integer, Node, Quantized
-from epu.operators.row import Array, Interval, Limit, Operator, Values, found_type, quantized_interval, value
+from epu.operators.row import (
+    CODES,
+    FIXED,
+    Array,
+    Interval,
+    Limit,
+    Operator,
+    Values,
+    found_type,
+    quantized_interval,
+    value,
+)
 
 ROW = "QuadricCustomOp"
 
@@ -74,7 +85,7 @@ ROWS = (
         name=ROW,
         family="custom",
         limits=(
-            Limit("inputs are float or quantised, or constants", check_input_types),
+            Limit("inputs are float or quantised, or constants", check_input_types, CODES + FIXED),
             Limit("the output is float, or quantised by types or by its readers", check_output_type),
         ),
         reference=reference,
