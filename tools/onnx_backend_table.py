@@ -157,7 +157,7 @@ def page(outcomes: list[Outcome]) -> str:
             "<!-- Written by `python tools/onnx_backend_table.py`; edit the code. -->\n",
             f"The cases that onnx {onnx.__version__} ships, run by `epu.onnx_backend` on the ISS of a default `HWConfig`, with "
             "the tolerances of ONNX's own runner (rtol 1e-3, atol 1e-7 unless a case says otherwise). Inputs that an operator "
-            "needs as constants (shapes, axes, scales, weights) are promoted to initializers; an input that is "
+            "needs as constants (shapes, axes, scales, weights, masks of a Where) are promoted to initializers; an input that is "
             "data anywhere never is.\n",
             *(f"- **{name}**: {text}" for name, text in STATUSES.items()),
             "",

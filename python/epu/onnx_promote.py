@@ -26,6 +26,7 @@ CONSTANT_INPUTS: dict[str, tuple[int, ...]] = {
     **dict.fromkeys(("ConvInteger", "QLinearConv"), ALL),
     "QLinearMatMul": (1, 2, 4, 5, 6, 7),
     "MatMulInteger": (2, 3),
+    "Where": (0,),
     "ConstantOfShape": (0,),
     "EyeLike": (),
     "Range": (0, 1, 2),
