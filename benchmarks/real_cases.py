@@ -16,8 +16,10 @@ from numpy.typing import NDArray
 from benchmarks import decode_outputs
 from epu.hw_config import HWConfig
 from epu.job import ChimeraJob
+from epu.metrics import END_TO_END, Row
 from epu.ort_reference import plain_session
 from epu.quantize import quadric_quantize
+from epu.reasons_names import unexplained
 from epu.validation_result import ValidationResult
 
 Array = NDArray[Any]
@@ -129,10 +131,15 @@ def validated(job: ChimeraJob, case: Case, number: int) -> dict[str, Any]:
 
 
 def wrong_rows(result: ValidationResult) -> list[list[Any]]:
-    """Mode, name, type, mismatches, largest error and reason of rows that are not PASS, or int8 and not equal."""
+    """Mode, name, type, mismatches, largest error, PSNR and reasons of the rows that one has to look at."""
     keys = ("mode", "S", "Name", "dtype", "Bitwise Mismatches", "Max Abs Err / ε", "PSNR (dB)", "Comment")
-    rows = [row for row in result if row["S"] != "PASS" or (row["dtype"] == "int8" and row["Bitwise Mismatches"])]
-    return [[row[key] for key in keys] for row in rows if row["mode"] != "end_to_end"]
+    return [[row[key] for key in keys] for row in result if row["mode"] != END_TO_END and is_remarkable(row)]
+
+
+def is_remarkable(row: Row) -> bool:
+    """Whether a row is not PASS, has codes that differ, or elements without a reason."""
+    differs = row["dtype"] == "int8" and row["Bitwise Mismatches"] > 0
+    return row["S"] != "PASS" or differs or unexplained(row["reasons"]) > 0
 
 
 def answers(job: ChimeraJob, case: Case, inputs: dict[str, Array]) -> dict[str, Any]:
