@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 from single_node import run_model
-from small_graphs import ATTRIBUTES, graph
+from small_graphs import ATTRIBUTES, INT8, graph
 
-from epu.graph import Graph, Quantized
+from epu.graph import Float, Graph, Quantized
 from epu.passes import recognise_unary_tables
 from epu.reference import run_reference
 
@@ -88,3 +88,10 @@ def without_inner(node: Any) -> Any:
     """The node without its float tensors, which have no fraction bits here."""
     node.attrs["inner"] = {}
     return node
+
+
+def test_a_float_input_of_the_graph_is_a_second_variable() -> None:
+    """What the host makes may be multiplied with decoded codes: no table has two arguments."""
+    lines = ["DequantizeLinear q -> d", "HardSigmoid d -> h", "Mul h x -> y", "QuantizeLinear y -> qy"]
+    found = recognise_unary_tables(graph(lines, {"q": INT8, "x": Float()}, ["qy"]))
+    assert [node.op for node in found.nodes] == ["DequantizeLinear", "HardSigmoid", "Mul", "QuantizeLinear"]

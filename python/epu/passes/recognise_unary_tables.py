@@ -35,7 +35,13 @@ def unary_region(graph: Graph, end: Node) -> list[Node] | None:
         return None
     bytes_only = is_per_tensor_byte(graph, starts[0].inputs[0]) and is_per_tensor_byte(graph, end.outputs[0])
     closed = all(is_inside(graph, node.outputs[0], region) for node in region if node is not end)
-    return region if bytes_only and closed and all(is_unary(graph, node) for node in region[1:-1]) else None
+    made = {node.outputs[0] for node in region}
+    one = all(name in made for node in region[1:] for name in variables_of(graph, node))  # not an input of the graph
+    return region if bytes_only and closed and one and all(is_unary(graph, node) for node in region[1:-1]) else None
+
+
+def variables_of(graph: Graph, node: Node) -> list[str]:
+    return [name for name in node.inputs if name and graph.tensors[name].data is None]
 
 
 def walk_back(graph: Graph, end: Node) -> list[Node]:
@@ -56,8 +62,8 @@ def is_unary(graph: Graph, node: Node) -> bool:
     if node.op not in EXACT_FUNCTIONS or operand_constants(graph, node) is None:
         return False
     shape = graph.tensors[node.outputs[0]].shape
-    variables = [graph.tensors[name] for name in node.inputs if name and graph.tensors[name].data is None]
-    return bool(variables) and all(tensor.shape == shape for tensor in variables)
+    variables = variables_of(graph, node)
+    return bool(variables) and all(graph.tensors[name].shape == shape for name in variables)
 
 
 def unary_node(graph: Graph, region: list[Node]) -> Node:
