@@ -100,7 +100,9 @@ class WeightForm:
 
     def write(self, net: Net, data: Array) -> str:
         scale, zero = self.parameters(data)
-        attributes = {} if self.axis is None else {"axis": self.axis - data.ndim if self.negative_axis else self.axis}
+        attributes: dict[str, Any] = (
+            {} if self.axis is None else {"axis": self.axis - data.ndim if self.negative_axis else self.axis}
+        )
         last = () if self.zero == "omitted" else (zero,)
         if self.stored == "reals":
             codes: Any = net.node("QuantizeLinear", data, scale, zero, **attributes)
