@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from conftest import Case, validated
+from recorded_runs import Case, validated
 
 from epu.cli.group import epu
 from epu.diff import MOST_LINES, diff, diff_text

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from chromium import Page, chromium
-from conftest import Case
+from recorded_runs import Case
 
 from epu.report_html import embedded_json, report_html
 

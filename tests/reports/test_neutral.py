@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import Case
+from recorded_runs import Case
 
 from epu import plots
 from epu.hw_config import HWConfig

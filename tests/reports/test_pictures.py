@@ -10,7 +10,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from conftest import SOFTMAX, Case
+from recorded_runs import SOFTMAX, Case
 
 from epu import frames, plots
 from epu.errors import UserError

@@ -12,8 +12,8 @@ import jsonschema
 import numpy as np
 import onnx
 import pytest
-from conftest import SOFTMAX, Case
 from onnx import TensorProto, helper
+from recorded_runs import SOFTMAX, Case
 
 import epu.run_record
 from epu.errors import UserError

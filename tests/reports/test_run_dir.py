@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from click.testing import CliRunner, Result
-from conftest import Case
+from recorded_runs import Case
 
 from epu.cli.group import epu
 from epu.run_record import load_record

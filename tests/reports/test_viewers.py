@@ -13,7 +13,7 @@ import onnx
 import onnxruntime
 import pytest
 from click.testing import CliRunner, Result
-from conftest import SOFTMAX, Case
+from recorded_runs import SOFTMAX, Case
 
 from epu.annotate import annotated, model_explorer, node_metrics
 from epu.cli.group import epu
