@@ -9,7 +9,7 @@ from math import prod
 from epu.graph import Float, Graph, Node, Tensor
 from epu.passes.split_softmax import too_long
 
-ROW_IN_A_PE = 96  # elements that fit the smallest LRM
+ROW_IN_A_PE = 161  # elements that fit the smallest LRM
 
 
 def split_layer_norm(graph: Graph) -> Graph:
