@@ -176,10 +176,15 @@ def _at_limit(raw: NDArray[Any]) -> NDArray[np.bool_]:
     return limits
 
 
+def float32_unit(values: NDArray[Any]) -> Reals:
+    """One float32 unit in the last place of each value; of the largest, as of the one below it."""
+    largest = np.nextafter(np.finfo(np.float32).max, np.float32(0))
+    return np.asarray(np.spacing(np.minimum(np.abs(np.asarray(values, np.float32)), largest)), np.float64)
+
+
 def within_float32_rounding(deviation: Deviation) -> NDArray[np.bool_]:
     """Where the difference is at most half a float32 unit in the last place of ORT plus half an LSB of ours."""
-    unit = np.spacing(np.abs(np.asarray(deviation.ort, np.float32)))
-    allowed = 0.5 * np.asarray(unit, np.float64) + 0.5 * deviation.step
+    allowed = 0.5 * float32_unit(deviation.ort) + 0.5 * deviation.step
     explained: NDArray[np.bool_] = np.abs(deviation.ort - deviation.iss) <= allowed
     return explained
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from epu.metrics import Deviation
+from epu.metrics import Deviation, float32_unit
 from epu.reasons_names import Reason
 from epu.reasons_terms import Part, Reals, Terms
 
@@ -86,5 +86,5 @@ def _is_sum(iss: Reals, step: Reals, value: Terms, of: object) -> NDArray[np.boo
 
 def _within_half_unit(iss: Reals, ort: Reals, step: Reals) -> NDArray[np.bool_]:
     """Whether the two may be the float32 and the fixed-point rounding of one number."""
-    unit = np.spacing(np.abs(ort.astype(np.float32))).astype(np.float64)
+    unit = float32_unit(ort)
     return np.asarray(np.abs(ort - iss) <= 0.5 * unit + 0.5 * step, np.bool_)

@@ -17,6 +17,7 @@ from epu.metrics import (
     Tolerance,
     compare,
     dtype_name,
+    float32_unit,
     measure,
     passes,
     within_float32_rounding,
@@ -180,3 +181,10 @@ def test_a_fixed_point_value_is_its_own_reference_unless_float32_cannot_hold_it(
     row = compare(ort, np.array([other], np.int32), Fixed(frac))
     assert row["Max Abs Err / ε"] == abs(other - raw)
     assert row["Max Abs Err"] == abs(other - raw) / 2**frac
+
+
+def test_a_float32_unit_exists_for_every_value() -> None:
+    """A mask is the largest float32, above which there is no next one."""
+    largest = np.finfo(np.float32).max
+    values = np.array([0.0, 1.0, -1.5, -largest, largest], np.float32)
+    assert float32_unit(values).tolist() == [2.0**-149, 2.0**-23, 2.0**-23, 2.0**104, 2.0**104]
