@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks.decode_outputs import cosine
-from benchmarks.real_models import CALIBRATION, FORMS, HELD_OUT, MODELS
+from benchmarks.real_cases import CALIBRATION, FORMS, HELD_OUT, MODELS
 from epu.hw_config import HWConfig
 from epu.job import ChimeraJob
 from epu.job_placement import MAC_OPS
