@@ -46,7 +46,8 @@ class Page:
         command = [program, *OPTIONS, f"--window-size={width},{height}", f"--user-data-dir={profile}", "about:blank"]
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         port = self._port(profile / "DevToolsActivePort")
-        targets = json.load(urllib.request.urlopen(f"http://127.0.0.1:{port}/json", timeout=SECONDS))
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/json", timeout=SECONDS) as answer:
+            targets = json.load(answer)
         address = next(each["webSocketDebuggerUrl"] for each in targets if each["type"] == "page")
         self._socket = websocket.create_connection(address, timeout=SECONDS)
         for domain in ("Page", "Runtime", "Log", "Network"):

@@ -115,14 +115,34 @@ def test_work_is_that_of_the_model(each: Case) -> None:
     assert moved == each.record["totals"]["ext_read_bytes"] + each.record["totals"]["ext_write_bytes"]
 
 
+def assert_apart(tenants: list[dict[str, Any]]) -> None:
+    assert tenants
+    for a, b in combinations(tenants, 2):
+        at_once = a["first"] < b["last"] and b["first"] < a["last"]
+        overlap = a["addr"] < b["addr"] + b["bytes"] and b["addr"] < a["addr"] + a["bytes"]
+        assert not (at_once and overlap), (a, b)
+
+
+@pytest.mark.slow
+def test_tenants_of_a_small_ocm_with_slices_and_spills(files: tuple[Path, Path, Path]) -> None:
+    job = ChimeraJob(files[0], HWConfig("QC-N", ocm_size="4kB"), files[1])
+    job.compile()
+    record = job.record()
+    jsonschema.Draft202012Validator(SCHEMA).validate(record)
+    (stage,) = record["stages"]
+    assert_apart(stage["ocm"])
+    assert {tenant["kind"] for tenant in stage["ocm"]} >= {"tensor", "slice", "constants"}
+    tensors = [tenant["name"] for tenant in stage["ocm"] if tenant["kind"] == "tensor"]
+    assert len(tensors) > len(set(tensors))  # some left and came back
+    assert (
+        max(tenant["addr"] + tenant["bytes"] for tenant in stage["ocm"]) == record["totals"]["peak_ocm_bytes"] <= 4096
+    )
+    assert all(tenant["first"] < tenant["last"] for tenant in stage["ocm"])
+
+
 def test_no_two_tenants_of_the_ocm_share_a_byte(each: Case) -> None:
     for stage in epu_stages(each.record):
-        tenants = stage["ocm"]
-        assert tenants
-        for a, b in combinations(tenants, 2):
-            at_once = a["first"] < b["last"] and b["first"] < a["last"]
-            overlap = a["addr"] < b["addr"] + b["bytes"] and b["addr"] < a["addr"] + a["bytes"]
-            assert not (at_once and overlap), (a, b)
+        assert_apart(stage["ocm"])
     highest = max(tenant["addr"] + tenant["bytes"] for stage in epu_stages(each.record) for tenant in stage["ocm"])
     assert highest == each.record["totals"]["peak_ocm_bytes"]
 
