@@ -6,10 +6,11 @@ Imports NumPy and the simulator only, because ``epu run`` works with nothing els
 from __future__ import annotations
 
 import io
+import math
 import os
 import re
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -101,12 +102,56 @@ def exact_reals(buffer: Buffer, raw: NDArray[Any]) -> NDArray[Any]:
 
 def write_raw(folder: Path, role: str, raw: Mapping[str, NDArray[Any]]) -> list[Path]:
     """Write little-endian raw integers: ``<role>.bin`` for a single tensor, else ``<name>.bin`` for each."""
-    names = [role] if len(raw) == 1 else [file_name(name) for name in raw]
-    paths = [folder / f"{name}.bin" for name in names]
+    paths = _raw_paths(folder, role, raw)
     for path, array in zip(paths, raw.values(), strict=True):
-        with whole_file(path) as temporary:
-            temporary.write_bytes(np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<")).tobytes())
+        write_raw_file(path, array)
     return paths
+
+
+def write_raw_file(path: Path, array: NDArray[Any]) -> None:
+    """Write one tensor's little-endian raw integers."""
+    with whole_file(path) as temporary:
+        temporary.write_bytes(np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<")).tobytes())
+
+
+def read_raw(path: Path, role: str, buffers: Sequence[Buffer]) -> Arrays:
+    """The raw integers that ``write_raw`` wrote; ``path`` is their folder, or the .bin file of a single tensor.
+
+    Raises UserError for a missing file, one of another size, and one file for several tensors.
+    """
+    require_place(path, buffers)
+    names = [each.name for each in buffers]
+    paths = _raw_paths(path, role, names) if path.is_dir() else [path]
+    return {each.name: _read_raw_file(file, each) for each, file in zip(buffers, paths, strict=True)}
+
+
+def require_place(path: Path, buffers: Sequence[Buffer]) -> None:
+    """Raise UserError where ``path`` is one .bin file for several tensors."""
+    if path.is_dir() or len(buffers) == 1:
+        return
+    names = ", ".join(each.name for each in buffers)
+    raise UserError(f"'{path}' holds one tensor, found {len(buffers)}: {names}. Give a folder, or an .npz file.")
+
+
+def _read_raw_file(path: Path, buffer: Buffer) -> NDArray[Any]:
+    dtype = np.dtype(NUMPY_DTYPE[buffer.dtype]).newbyteorder("<")
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise UserError(
+            f"'{path}' cannot be read: {error.strerror}. Give a .bin file of the machine's integers."
+        ) from error
+    wanted = math.prod(buffer.shape) * dtype.itemsize
+    if len(content) != wanted:
+        raise UserError(
+            f"'{path}' must hold {wanted} bytes, {buffer.dtype} {list(buffer.shape)} of '{buffer.name}', found "
+            f"{len(content)}. Write the machine's integers, little-endian."
+        )
+    return np.frombuffer(content, dtype).astype(dtype.newbyteorder("=")).reshape(buffer.shape)
+
+
+def _raw_paths(folder: Path, role: str, names: Collection[str]) -> list[Path]:
+    return [folder / f"{name}.bin" for name in ([role] if len(names) == 1 else map(file_name, names))]
 
 
 def file_name(tensor: str) -> str:

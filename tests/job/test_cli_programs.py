@@ -65,6 +65,26 @@ def test_run_gives_what_ort_gives(folder: Path) -> None:
         np.testing.assert_array_equal(outputs["y"], reals["y"] * 2**FRAC)
 
 
+def test_run_reads_and_writes_the_raw_files_of_a_run_directory(folder: Path) -> None:
+    compile_tiny()
+    raw = np.rint(X * 2**FRAC).astype("<i4")
+    raw.tofile("input.bin")
+    for inputs in ("input.bin", "."):
+        done = invoke("run", f"out/{MODULE}.epu", "--inputs", inputs, "-o", "logits.bin")
+        assert done.exit_code == 0, done.output
+    invoke("run", f"out/{MODULE}.epu", "--inputs", "in.npz", "-o", "out.npz", "--raw")
+    with np.load("out.npz") as outputs:
+        assert Path("logits.bin").read_bytes() == outputs["y"].astype("<i4").tobytes()
+    assert invoke("run", f"out/{MODULE}.epu", "--inputs", "in.npz", "-o", ".").exit_code == 0
+    assert Path("output.bin").read_bytes() == Path("logits.bin").read_bytes()
+
+
+def test_raw_files_belong_to_one_program(folder: Path) -> None:
+    done = invoke("run", "job.json", "--inputs", "input.bin", "-o", "out.npz")
+    assert done.exit_code == 2
+    assert "'input.bin': a job of several stages reads and writes reals. Give an .npz file." in done.output
+
+
 def test_run_imports_neither_tvm_nor_onnx(folder: Path) -> None:
     compile_tiny()
     code = (

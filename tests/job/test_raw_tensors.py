@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from epu.errors import UserError
-from epu.raw_tensors import decode, encode, file_name, load_arrays, save_arrays, write_raw
+from epu.raw_tensors import decode, encode, file_name, load_arrays, read_raw, save_arrays, write_raw
 from epu.simulator.program import Buffer, Decode
 
 FIXED = Buffer("src", "ext", 0, (3,), "i32", Decode("fx", frac=4))
@@ -87,3 +87,30 @@ def test_raw_files_are_named_by_role_or_by_tensor(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("tensor", "name"), [("../../etc/x", "etc_x"), ("a b", "a_b"), ("/", "tensor")])
 def test_file_names_stay_in_their_folder(tensor: str, name: str) -> None:
     assert file_name(tensor) == name
+
+
+@pytest.mark.parametrize("buffers", [[FIXED], [FIXED, INT8, INDEX]])
+def test_raw_files_are_read_as_they_were_written(buffers: list[Buffer], tmp_path: Path) -> None:
+    arrays = {"src": np.array([1, -2, 3]), "q": np.array([5, -128]), "ids": np.array([1, -(2**40)])}
+    types = {"src": np.int32, "q": np.int8, "ids": np.int64}
+    raw = {each.name: arrays[each.name].astype(types[each.name]) for each in buffers}
+    write_raw(tmp_path, "input", raw)
+    found = read_raw(tmp_path, "input", buffers)
+    assert [(name, value.dtype, value.tolist()) for name, value in found.items()] == [
+        (name, value.dtype, value.tolist()) for name, value in raw.items()
+    ]
+
+
+@pytest.mark.parametrize(
+    ("buffers", "name", "message"),
+    [
+        ([FIXED], "none.bin", "none.bin' cannot be read: No such file"),
+        ([FIXED], "short.bin", r"must hold 12 bytes, i32 \[3\] of 'src', found 4\. Write the machine's integers"),
+        ([FIXED, INT8], "short.bin", r"holds one tensor, found 2: src, q\. Give a folder"),
+        ([FIXED, INT8], ".", "src.bin' cannot be read"),
+    ],
+)
+def test_raw_files_that_do_not_fit(buffers: list[Buffer], name: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "short.bin").write_bytes(bytes(4))
+    with pytest.raises(UserError, match=message):
+        read_raw(tmp_path / name, "input", buffers)

@@ -30,7 +30,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="epu", description="Only `epu run` works here: install click for the rest.")
     command = parser.add_subparsers(dest="command", required=True).add_parser("run", help="run a compiled program")
     command.add_argument("program")
-    command.add_argument("--inputs", required=True, help="an .npz file with one array per input")
-    command.add_argument("-o", "--output", required=True, help="the .npz file to write")
+    command.add_argument("--inputs", required=True, help="an .npz file with one array per input, or raw .bin")
+    command.add_argument("-o", "--output", required=True, help="the .npz or .bin file to write")
     command.add_argument("--raw", action="store_true", help="write the machine's integers")
     return parser

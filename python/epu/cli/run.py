@@ -13,11 +13,17 @@ from epu.run import run_program
 
 @click.command("run")
 @click.argument("program", type=PATH)
-@click.option("--inputs", type=PATH, required=True, help="An .npz file with one array per input.")
-@click.option("-o", "--output", type=PATH, required=True, help="The .npz file to write.")
+@click.option(
+    "--inputs", type=PATH, required=True, help="An .npz file, or raw integers: a .bin file or a folder of them."
+)
+@click.option("-o", "--output", type=PATH, required=True, help="The .npz, or .bin file or folder, to write.")
 @click.option("--raw", is_flag=True, help="Write the machine's integers instead of ONNX Runtime's types.")
 def command(program: Path, inputs: Path, output: Path, raw: bool) -> None:
-    """Run the compiled program PROGRAM.epu on the simulator, or the job whose stages PROGRAM.json lists."""
+    """Run the compiled program PROGRAM.epu on the simulator, or the job whose stages PROGRAM.json lists.
+
+    An .npz file has one array per input. Raw integers of the machine are the .bin file of a single tensor, or a folder of .bin
+    files as in a run directory; --raw puts them into an .npz file.
+    """
     with busy(f"Running {program.name}"):
         report = run_program(program, inputs, output, raw)
     click.echo(report)
