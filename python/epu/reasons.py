@@ -18,7 +18,7 @@ from epu.graph import Fixed, Quantized, TensorType
 from epu.metrics import ISOLATED, Deviation, is_code
 from epu.observed import Compiled, NodeOutput, TensorMap, Tensors
 from epu.operators.row import EXACT, ORT
-from epu.reasons_bounds import Case, bound_of, float32_floor, is_table
+from epu.reasons_bounds import Case, bound_of, float32_floor, is_table, repetition_of
 from epu.reasons_codes import Elements, explain_codes
 from epu.reasons_contrib import Coded
 from epu.reasons_kernel import Kernels, Reading
@@ -188,8 +188,11 @@ class Explainer:
         if own is None:
             raise Unknown(f"{node.name} has no float64 form on ORT's operands")
         clipped = any(self._kernels.clipped(name) for name in node.input)
-        bound = bound_of(self._case(node, region, reading, exact, unit))
-        return Judgement(exact, own, bound, is_table(node.op_type), clipped, float32_floor(node.op_type))
+        case = self._case(node, region, reading, exact, unit)
+        repeats = repetition_of(case) if self._float32 else None
+        return Judgement(
+            exact, own, bound_of(case), is_table(node.op_type), clipped, float32_floor(node.op_type), repeats
+        )
 
     def _factor_share(self, value: Terms | Array) -> float:
         """What one float32 factor for several scales adds to a sum, and ``rounding="ort"`` to a dequantised number."""

@@ -53,6 +53,19 @@ def bound_of(case: Case) -> Reals:
     return np.asarray(rule(case) + FLOAT64 * np.abs(case.exact), np.float64)
 
 
+def repetition_of(case: Case) -> Reals | None:
+    """How far the ISS may lie from ORT's own result where ``rounding="ort"`` repeats its float32 steps; None where it does not.
+
+    LayerNormalization: the bound of the kernel, and a last place more in each of the four steps after the sums, which 2⁻³⁰ of the
+    root or of the reciprocal may decide.
+    """
+    if case.node.op_type != "LayerNormalization":
+        return None
+    beta = case.operands[2] if len(case.operands) > 2 and case.operands[2] is not None else np.zeros(1)
+    steps = 4 * 2.0**-23 * (np.abs(case.exact - beta) + np.abs(case.exact))
+    return np.asarray(bound_of(case) + steps, np.float64)
+
+
 def float32_floor(op: str) -> float:
     """What float32 may be wrong by in functions that ORT approximates for values up to 1."""
     return 2.0**-21 if op in ("Erf", "HardSigmoid", "Sigmoid", "Softmax", "Tanh") else 0.0

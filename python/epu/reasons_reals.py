@@ -20,7 +20,8 @@ PLAUSIBLE = 2.0**-14  # of the peak: float32 with cancellation, as in ORT's Laye
 class Judgement:
     """``iss_exact``: the exact value for what the kernel read; ``ort_exact``: for ORT's own operands; ``bound``: the
     largest error of the ISS. ``table``: the operator approximates a function. ``clipped``: an operand exceeds its word.
-    ``floor``: an error that is float32's even where all results are small."""
+    ``floor``: an error that is float32's even where all results are small. ``repeats``: where the ISS repeats ORT's float32
+    steps, how far apart the two may lie."""
 
     iss_exact: Reals
     ort_exact: Reals
@@ -28,6 +29,7 @@ class Judgement:
     table: bool = False
     clipped: bool = False
     floor: float = 0.0
+    repeats: Reals | None = None
 
 
 def explain_fixed(deviation: Deviation, judgement: Judgement, wrong: NDArray[np.bool_]) -> NDArray[np.int8]:
@@ -49,6 +51,8 @@ def explain_fixed(deviation: Deviation, judgement: Judgement, wrong: NDArray[np.
     nearer = np.abs(iss - ort_exact) <= np.abs(ort - ort_exact)
     found[known] = Reason.TABLE if judgement.table else Reason.FIXED
     found[known & (nearer | _within_half_unit(iss, ort, step))] = Reason.FLOAT32
+    if judgement.repeats is not None:
+        found[plausible & (np.abs(iss - ort) <= of(judgement.repeats))] = Reason.FLOAT32
     moved = np.abs(iss_exact - ort_exact) > np.abs(iss - iss_exact) + np.abs(ort - ort_exact)
     found[known & moved & judgement.clipped] = Reason.CLIPPED
     found[known & beyond & (np.abs(ort) > np.abs(iss))] = Reason.CLIPPED

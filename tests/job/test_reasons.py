@@ -122,6 +122,19 @@ def test_a_bound_is_an_edge() -> None:
     assert ends.tolist() == [Reason.TABLE, Reason.UNEXPLAINED]
 
 
+def test_what_repeats_float32_may_share_its_error_but_have_none_of_its_own() -> None:
+    exact, step = np.ones(3), 2.0**-27
+    ort = exact + 1e-5  # float32 with cancellation
+    deviation = measure(ort.astype(np.float32), np.rint((ort + [0.0, 4 * step, 40 * step]) / step), Fixed(27))
+    judgement = Judgement(exact, exact, np.array(step), repeats=np.array(5 * step))
+    found = explain_fixed(deviation, judgement, np.ones(3, np.bool_))
+    assert list(found) == [Reason.FLOAT32, Reason.FLOAT32, Reason.UNEXPLAINED]
+    assert (
+        list(explain_fixed(deviation, replace(judgement, repeats=None), np.ones(3, np.bool_)))
+        == [Reason.UNEXPLAINED] * 3
+    )
+
+
 def test_the_comment_counts_and_names() -> None:
     assert comment({"tie": 2, "ORT float32 rounding": 1}) == "tie 2, ORT float32 rounding 1"
     assert comment({}) == "-"
