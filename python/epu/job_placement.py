@@ -54,6 +54,10 @@ class Placement(Sequence[PlacedNode]):
     def __len__(self) -> int:
         return len(self.rows)
 
+    def __repr__(self) -> str:
+        where = [row.where for row in self.rows]
+        return f"Placement({', '.join(f'{where.count(each)} {each}' for each in dict.fromkeys(where))})"
+
     def __str__(self) -> str:
         from epu.reports import grid
 

@@ -21,14 +21,27 @@ class StageFormatter(logging.Formatter):
 
 
 class _Console(logging.Handler):
-    """Writes to what ``sys.stderr`` is now (notebooks replace it), and only where no root handler shows the record."""
+    """Writes to what ``sys.stderr`` is now (notebooks replace it), and only where the application's handlers do not."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        shown_elsewhere = logging.getLogger().hasHandlers()
+        shown_elsewhere = _is_configured(logging.getLogger())
+        logging.getLogger("epu").propagate = shown_elsewhere  # read after this handler, for the same record
         return not shown_elsewhere and bool(super().filter(record))
 
     def emit(self, record: logging.LogRecord) -> None:
         sys.stderr.write(self.format(record) + "\n")
+
+
+def _is_configured(root: logging.Logger) -> bool:
+    """Whether the application chose how logs are shown. ``logging.debug`` anywhere, as in TVM's ONNX importer, calls
+    basicConfig() without arguments, which is nobody's choice."""
+    chosen = root.level != logging.WARNING or not all(_is_default(handler) for handler in root.handlers)
+    return bool(root.handlers) and chosen
+
+
+def _is_default(handler: logging.Handler) -> bool:
+    format = handler.formatter._fmt if handler.formatter else None
+    return type(handler) is logging.StreamHandler and format == logging.BASIC_FORMAT
 
 
 def get_logger(stage: str) -> logging.Logger:

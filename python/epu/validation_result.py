@@ -62,6 +62,10 @@ class ValidationResult(Sequence[Row]):
     def __repr__(self) -> str:
         return repr(self.rows)
 
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """What IPython shows as text: the rows would be half a megabyte of it."""
+        printer.text(self.summary_table())
+
     def __str__(self) -> str:
         return f"{self.report(ISOLATED)}\n{self.summary_table()}"
 

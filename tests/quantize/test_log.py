@@ -35,5 +35,22 @@ def test_shown_once_by_the_application_where_it_configures_logging() -> None:
     assert shown("logging.basicConfig(level=logging.INFO); get_logger('fx').info('ranges')") == ["INFO:epu.fx:ranges"]
 
 
+def test_a_library_that_logs_on_the_root_changes_nothing() -> None:
+    lines = shown(
+        "logging.debug('x'); get_logger('fx').info('ranges'); logging.debug('x'); get_logger('fx').info('bits')"
+    )
+    assert [line.split(" - ", 1)[-1] for line in lines] == ["INFO - epu - fx - ranges", "INFO - epu - fx - bits"]
+
+
+def test_a_handler_that_the_application_adds_shows_it() -> None:
+    add = "h = logging.StreamHandler(); h.setFormatter(logging.Formatter('mine %(message)s')); logging.getLogger().addHandler(h)"
+    assert shown(f"logging.debug('x'); {add}; get_logger('fx').info('ranges')")[-1] == "mine ranges"
+
+
+def test_a_level_of_the_root_alone_hides_nothing() -> None:
+    lines = shown("logging.getLogger().setLevel(logging.DEBUG); get_logger('fx').info('ranges')")
+    assert [line.split(" - ", 1)[1] for line in lines] == ["INFO - epu - fx - ranges"]
+
+
 def test_level_chosen_before_stays() -> None:
     assert shown("logging.getLogger('epu').setLevel(logging.ERROR); get_logger('fx').info('ranges')") == []
