@@ -50,7 +50,12 @@ class Draft:
 
 def refuse(step: Step, limit: str, found: Any, remedy: str) -> UnsupportedNode:
     """Error that names the ONNX node of a Relay call."""
-    return UnsupportedNode(f"ONNX node '{step.span}' ({step.op}): {limit}, found {found}. {remedy}.")
+    return UnsupportedNode(f"{named(step)}: {limit}, found {found}. {remedy}.")
+
+
+def named(step: Step) -> str:
+    """The ONNX node of a Relay call for a message; a call written by hand has none."""
+    return f"ONNX node '{step.span}' ({step.op})" if step.span else f"Relay call {step.op}"
 
 
 def const_array(step: Step, operand: Operand, what: str) -> NDArray[Any]:

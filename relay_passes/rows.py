@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from epu.graph import Float
-from epu.relay_passes.draft import Draft, Use, const_array, quantized, refuse
+from epu.relay_passes.draft import Draft, Use, const_array, named, quantized, refuse
 from epu.relay_passes.onnx_custom import RELAY_OP, custom_row
 from epu.relay_passes.relay_view import Const, Operand, Step, same_onnx_node
 from epu.relay_passes.rows_linear import linear_draft
@@ -28,7 +28,7 @@ def draft_of(step: Step) -> Draft:
             draft.members = draft.members or [step]
             return draft
     remedy = "It stays on the host; open an issue with the model to have it added"
-    raise UnsupportedNode(f"ONNX node '{step.span}' ({step.op}): no row of the operator table takes it. {remedy}.")
+    raise UnsupportedNode(f"{named(step)}: no row of the operator table takes it. {remedy}.")
 
 
 def _ints(values: Any) -> tuple[int, ...]:
@@ -136,6 +136,12 @@ def _scalar(operand: Operand) -> float | None:
 
 def _relu(step: Step) -> Draft:
     return _float_only("Relu")(step)
+
+
+def _whole_average(step: Step) -> Draft | None:
+    """An adaptive pooling to one element, as Relay spells a global one of one or three axes."""
+    whole = all(size == 1 for size in _ints(step.attrs.output_size))
+    return _float_only("GlobalAveragePool")(step) if whole and step.attrs.layout[:2] == "NC" else None
 
 
 def _alpha(step: Step) -> dict[str, Any]:
@@ -276,6 +282,7 @@ ROWS: dict[str, tuple[Row, ...]] = {
     **{f"nn.max_pool{rank}d": (_simple("MaxPool", _pool_attributes),) for rank in (1, 2)},
     **{f"nn.avg_pool{rank}d": (_float_only("AveragePool", _pool_attributes),) for rank in (1, 2)},
     "nn.global_avg_pool2d": (_float_only("GlobalAveragePool"),),
+    **{f"nn.adaptive_avg_pool{rank}d": (_whole_average,) for rank in (1, 2, 3)},
     **{name: (_first_input("Reshape"),) for name in RESHAPES},
     "cast": (_arg_extreme, _cast),
     "copy": (_simple("Identity"),),

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+import tvm
 from onnxruntime.quantization import QuantFormat
 from relay_models import Builder, attention, codes, normal, q, qlinear_network, quantised
 from relay_running import built_outputs, ort_outputs
@@ -195,3 +196,13 @@ def test_an_int8_tensor_of_the_host_is_read_with_its_scale(spy: Spy) -> None:
     assert {row.node: row.where for row in placement(module)} == {"lookup": "host", "add": "EPU"}
     np.testing.assert_array_equal(built_outputs(module, inputs, "epu")[0], ort_outputs(model, inputs)[0])
     assert spy.runs == 1
+
+
+def test_calls_written_by_hand_are_named_by_their_operator() -> None:
+    x = relay.var("x", shape=(2, 3), dtype="int8")
+    module = tvm.IRModule.from_expr(relay.Function([x], relay.bitwise_xor(relay.nn.relu(x), x)))
+    rows = placement(relay.transform.InferType()(module))
+    assert [(row.node, row.reason) for row in rows] == [
+        ("op_0", "Relay call nn.relu: the input must be float32, found int8"),
+        ("op_1", "Relay call bitwise_xor: no row of the operator table takes it"),
+    ]
