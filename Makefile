@@ -8,7 +8,7 @@ RESOLVE := tools/bootstrap uv pip compile --quiet --generate-hashes --only-binar
 unexport PYTHONPATH PYTHONHOME
 export PYTHONNOUSERSITE := 1
 
-.PHONY: help demo test test-slow lint types format bench docs venv lock clean
+.PHONY: help demo test test-slow lint types format bench docs site venv lock clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
@@ -38,6 +38,9 @@ bench: venv ## the benchmarks
 
 docs: venv ## rewrite the generated pages of docs/
 	@$(BIN)/python tools/generate_docs.py
+
+site: venv ## build the documentation into build/site, to be opened from disk
+	@$(BIN)/python -m mkdocs build --quiet --clean
 
 venv: ## the environment: CPython 3.10, pinned requirements, the project
 	@tools/bootstrap

@@ -1,0 +1,4 @@
+import small_encoder
+
+small_encoder.make()
+job = small_encoder.validated("runs/good")
