@@ -1,0 +1,7 @@
+import shutil
+
+import small_encoder
+
+small_encoder.make()
+shutil.copyfile(small_encoder.MODEL, "model_q.onnx")
+shutil.copyfile(f"{small_encoder.MODEL}.tranges", "model_q.onnx.tranges")
