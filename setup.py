@@ -28,14 +28,23 @@ def requirements(name: str) -> list[str]:
     return [line for line in lines if line and not line.startswith("#")]
 
 
-class BuildWithStartupLine(build_py):
-    """Puts the line that lets TVM's command line, ``tvmc``, know the EPU beside the package."""
+class BuildWithFilesBeside(build_py):
+    """Adds what lies outside the packages: the notebooks, and the line that lets TVM's command line, ``tvmc``, know the EPU."""
 
     def run(self) -> None:
         super().run()
         if not self.editable_mode:
-            name = "epu_tvmc.pth"
-            self.copy_file(str(Path(__file__).with_name("python") / name), str(Path(self.build_lib) / name))
+            for source, copy in files_beside().items():
+                target = Path(self.build_lib) / copy
+                self.mkpath(str(target.parent))
+                self.copy_file(str(source), str(target))
+
+
+def files_beside() -> dict[Path, str]:
+    """File of the checkout → its place in site-packages."""
+    root = Path(__file__).resolve().parent
+    notebooks = {path: f"epu/notebooks/{path.name}" for path in sorted((root / "notebooks").glob("*.ipynb"))}
+    return {root / "python" / "epu_tvmc.pth": "epu_tvmc.pth", **notebooks}
 
 
 setup(
@@ -50,7 +59,7 @@ setup(
     packages=list(packages()),
     package_dir=packages(),
     package_data={"": ["py.typed", "*.j2", "*.json", "*.npz"], "epu": ["templates/*"], "epu.models": ["data/*"]},
-    cmdclass={"build_py": BuildWithStartupLine},
+    cmdclass={"build_py": BuildWithFilesBeside},
     include_package_data=False,
     install_requires=requirements("requirements.in"),
     extras_require={

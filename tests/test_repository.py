@@ -141,6 +141,16 @@ def test_wheel_holds_every_module(installed: Path, folder: str) -> None:
     assert [str(module) for module in modules if not (package / module).is_file()] == []
 
 
+def test_wheel_finds_its_notebooks_and_copies_them(installed: Path, tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(installed)}
+    copy = [sys.executable, "-m", "epu.cli", "notebook", "--copy", str(tmp_path / "copies")]
+    subprocess.run(copy, cwd=tmp_path, env=environment, check=True, capture_output=True)
+    sources = {path.name: path.read_bytes() for path in tracked_files() if path.parent == ROOT / "notebooks"}
+    assert sources
+    assert {path.name: path.read_bytes() for path in (tmp_path / "copies").iterdir()} == sources
+    assert {path.name for path in (installed / "epu" / "notebooks").iterdir()} == set(sources)
+
+
 def test_wheel_works_without_the_checkout(installed: Path) -> None:
     script = "import epu.graph, epu.simulator; print(epu.graph.__file__, epu.simulator.__file__)"
     environment = {**os.environ, "PYTHONPATH": str(installed)}

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from epu.errors import UserError
+from epu.figures import blank_figure
 from epu.metrics import MODES
 from epu.reports import CYCLE_CLASSES
 from epu.run_record import record_of
@@ -166,21 +166,10 @@ def placement(source: Any) -> Figure:
 
 
 def _figure(title: str, x: str, y: str, size: tuple[float, float]) -> tuple[Figure, Axes]:
-    try:
-        from matplotlib.figure import Figure
-    except ModuleNotFoundError as error:
-        raise UserError(f"pictures need Matplotlib: {error}. Install it: pip install matplotlib.") from error
-    figure = Figure(figsize=size, layout="constrained")
+    figure = blank_figure(size)
     axes = figure.add_subplot()
     axes.set(title=title, xlabel=x, ylabel=y)
-    figure._repr_png_ = lambda: _png(figure)  # type: ignore[attr-defined]  # a notebook shows it, with or without pyplot
     return figure, axes
-
-
-def _png(figure: Figure) -> bytes:
-    stream = io.BytesIO()
-    figure.savefig(stream, format="png")
-    return stream.getvalue()
 
 
 def _validated(source: Any) -> Json:

@@ -23,6 +23,7 @@ COMMANDS = {
     "diff": "Show what changed between two runs.",
     "demo": "Build, quantise, compile, run and validate a DETR encoder.",
     "sweep": "Compile and simulate a model for many machines.",
+    "notebook": "Open the notebooks in JupyterLab.",
     "doctor": "Check the installation.",
 }
 DEBUG_VARIABLE = "EPU_DEBUG"

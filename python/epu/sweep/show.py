@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from epu.figures import blank_figure
 from epu.reports import grid
 from epu.simulator.machine import MIB
 from epu.sweep.points import OK, Row
@@ -39,10 +40,9 @@ def _line(row: Row, options: Sequence[str]) -> list[object]:
 
 def pareto_figure(rows: Sequence[Row], options: Sequence[str]) -> Figure:
     """Latency against energy, both logarithmic; the size of a mark is the OCM, Pareto-optimal points are filled and named."""
-    from matplotlib.figure import Figure
+    figure = blank_figure((8, 5))
     from matplotlib.ticker import StrMethodFormatter
 
-    figure = Figure(figsize=(8, 5), layout="constrained")
     axes = figure.add_subplot(xscale="log", yscale="log", xlabel="latency (ms)", ylabel="dynamic energy (µJ)")
     measured = [row for row in rows if row["status"] == OK]
     products = list(dict.fromkeys(row.get("product", "") for row in measured))
