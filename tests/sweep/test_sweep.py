@@ -18,6 +18,7 @@ from epu.hw_config import HWConfig
 from epu.job import ChimeraJob
 from epu.sweep import Point, grid_of, run_sweep, workers
 from epu.sweep.points import FAILED, OK, REFUSED, pareto
+from epu.sweep.show import pareto_figure
 from epu.sweep.store import Store
 
 pytest.importorskip("tvm", reason="the Relay door needs TVM")
@@ -132,6 +133,11 @@ def test_command_prints_the_table_and_writes_the_files(tiny: Path, tmp_path: Pat
     with (tmp_path / "sweep.csv").open() as file:
         assert [int(each["cycles"]) for each in csv.DictReader(file)] == [each["cycles"] for each in rows]
     assert (tmp_path / "pareto.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_notebook_shows_the_picture() -> None:
+    rows = [{"product": "QC-N", "pareto": True, **row(1.0, 2.0, 1 << 20)}]
+    assert pareto_figure(rows, ["product"])._repr_png_().startswith(b"\x89PNG")  # type: ignore[attr-defined]
 
 
 def test_command_refuses_words_for_numbers(tiny: Path, tmp_path: Path) -> None:
