@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from functools import partial
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
@@ -70,7 +72,7 @@ def import_refusals(model: ModelProto, types: Mapping[str, ValueInfoProto]) -> d
     for proto, name in sorted_nodes(model):
         try:
             node = _open(proto, name, values, opsets.get(proto.domain, 1))
-            results = _fold(proto, node) or _convert(node)
+            results = _fold(proto, node) or _converted(proto, node)
         except UserError as error:
             refused[name] = error
             values.update(_declared(proto.output, types))
@@ -156,7 +158,7 @@ def _import_nodes(model: ModelProto, values: dict[str, Value]) -> Names:
     names: Names = {}
     for proto, name in sorted_nodes(model):
         node = _open(proto, name, values, opsets.get(proto.domain, 1))
-        results = _fold(proto, node) or _convert(node)
+        results = _fold(proto, node) or _converted(proto, node)
         values.update(zip(proto.output, results))
         folded = all(result.data is not None for result in results)
         names.update({} if folded else {(name, index): output for index, output in enumerate(proto.output) if output})
@@ -193,6 +195,19 @@ def _convert(node: OnnxNode) -> list[Value]:
     return result if isinstance(result, list) else [result]
 
 
+def _converted(proto: NodeProto, node: OnnxNode) -> list[Value]:
+    """As Relay; of what is made from dequantized constants alone the values can be had too."""
+    results = _convert(node)
+    known = all(value is None or value.is_known for value in node.inputs)
+    if not known or not node.inputs or proto.domain not in FOLDED_DOMAINS:
+        return results
+    return [replace(value, late=partial(_evaluated, proto, node, index)) for index, value in enumerate(results)]
+
+
+def _evaluated(proto: NodeProto, node: OnnxNode, index: int) -> NDArray[Any]:
+    return _evaluate(proto, node)[index]
+
+
 def _fold(proto: NodeProto, node: OnnxNode) -> list[Value] | None:
     if node.op_type == "Constant":
         return [constant(_constant_data(node), proto.output[0])]
@@ -218,7 +233,7 @@ def _constant_data(node: OnnxNode) -> NDArray[Any]:
 def _evaluate(proto: NodeProto, node: OnnxNode) -> list[NDArray[Any]]:
     from onnx.reference import ReferenceEvaluator
 
-    feeds = {key: value.data for key, value in zip(proto.input, node.inputs) if value is not None}
+    feeds = {key: value.known for key, value in zip(proto.input, node.inputs) if value is not None}
     results = ReferenceEvaluator(proto, opsets={"": node.opset}).run(None, feeds)
     return [np.asarray(result) for result in results]
 

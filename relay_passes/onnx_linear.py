@@ -121,7 +121,8 @@ def gemm(node: OnnxNode) -> Value:
         beta = node.attr("beta", 1.0)
         known = constant((addend.data * np.float32(beta)), addend.name) if addend.data is not None else None
         term = known.expr if known else _scaled(node, addend.expr, beta)
-        per_column = known is not None and prod(addend.shape[:-1]) == 1
+        codes = beta == 1.0 and addend.is_known and not known and addend.expr.op.name == "qnn.dequantize"
+        per_column = (known is not None or codes) and prod(addend.shape[:-1]) == 1
         expr = node.emit(relay.add(expr, term) if per_column else relay.add(term, expr))  # the former is a bias
     return node.result(expr, (a.shape[0], weight.shape[0]))
 

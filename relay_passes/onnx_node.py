@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -20,13 +21,18 @@ DTYPES = frozenset({"bool", "float16", "float32", "float64", *INTEGERS})  # what
 
 @dataclass(frozen=True)
 class Value:
-    """One ONNX tensor: static shape and dtype, the Relay expression or the constant it is."""
+    """One ONNX tensor: static shape and dtype, the Relay expression or the constant it is.
+
+    ``late`` computes the values of an expression of constants that stays one (dequantized weights), for inputs that must
+    be constants.
+    """
 
     shape: Shape
     dtype: str
     relay_expr: Any = None
     data: NDArray[Any] | None = None
     name: str = ""
+    late: Callable[[], NDArray[Any]] | None = None
 
     @cached_property
     def expr(self) -> Any:
@@ -34,6 +40,16 @@ class Value:
         if self.data is None:
             return self.relay_expr
         return relay.const(self.data, self.dtype, span_of(self.name) if self.name else None)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether no input of the model decides its values."""
+        return self.data is not None or self.late is not None
+
+    @cached_property
+    def known(self) -> NDArray[Any] | None:
+        """The values where they are known."""
+        return self.late() if self.late is not None else self.data
 
     @property
     def rank(self) -> int:
@@ -83,11 +99,11 @@ class OnnxNode:
 
     def data(self, index: int) -> NDArray[Any]:
         """Input that must be a constant, as an array."""
-        value = self.input(index)
-        if value.data is None:
+        value = self.input(index).known
+        if value is None:
             remedy = "Fold it into an initializer (onnxsim, or fixed input shapes)"
             raise self.refuse(f"input {index} must be a constant", "a computed tensor", remedy)
-        return value.data
+        return value
 
     def emit(self, call: Any, output: int = 0) -> Any:
         """The same Relay call, carrying this node's name (and which output it makes) as span."""

@@ -86,6 +86,11 @@ def average_pool(node: onnx.NodeProto, operands: Operands) -> Reals:
     return np.asarray(pools.sums(node, x) / pools.counts(node, x.shape))
 
 
+def _over_space(fold: Callable[..., Any], operands: Operands) -> Reals:
+    (x,) = operands
+    return np.asarray(fold(x, axis=tuple(range(2, x.ndim)), keepdims=True))
+
+
 def sigmoid(node: onnx.NodeProto, operands: Operands) -> Reals:
     from scipy.special import expit
 
@@ -99,6 +104,8 @@ FUNCTIONS: dict[str, Function] = {
     "Erf": lambda node, operands: np.asarray(erf(operands[0])),
     "FastGelu": tanh_gelu,
     "Gelu": gelu,
+    "GlobalAveragePool": lambda node, operands: _over_space(np.mean, operands),
+    "GlobalMaxPool": lambda node, operands: _over_space(np.max, operands),
     "LayerNormalization": layer_norm,
     "MaxPool": lambda node, operands: pools.maxima(node, operands[0]),
     "QuickGelu": quick_gelu,

@@ -49,7 +49,8 @@ class ModelNodes:
         node = self.by_output[tensor]
         reals = {name: _widened(array) for name, array in feeds.items()}
         try:
-            value = self._computed(node, reals, list(node.output).index(tensor))
+            with np.errstate(all="ignore"):  # 1 / 0 is what ORT was given
+                value = self._computed(node, reals, list(node.output).index(tensor))
         except FAILURES:  # an operator that the reference lacks, or that insists on float32
             return None
         return None if value.dtype == np.float32 else value
@@ -82,7 +83,8 @@ class ExactNodes:
         node = self.nodes.by_output[tensor]
         feeds = {name: self._operand(name) for name in node.input if name}
         value = self.nodes.in_float64(tensor, feeds)
-        return value if value is not None and value.dtype == np.float64 else None
+        fits = value is not None and value.dtype == np.float64 and value.shape == self._ort[tensor].shape
+        return value if fits else None
 
     def _operand(self, name: str) -> NDArray[Any]:
         known = self.nodes.constant(name)
@@ -90,7 +92,9 @@ class ExactNodes:
 
 
 def ort_is_further(ort: NDArray[Any], iss: NDArray[np.float64], exact: NDArray[np.float64]) -> bool:
-    """Whether ORT's own error against ``exact`` is larger than that of the ISS."""
+    """Whether ORT's own error against ``exact`` is larger than that of the ISS; what is not finite judges nobody."""
+    if not np.isfinite(exact).all():
+        return False
     return _rms(ort - exact) > _rms(iss - exact)
 
 

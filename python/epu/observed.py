@@ -16,7 +16,7 @@ from epu.simulator.program import Buffer, Decode, Program
 
 Tensors = Mapping[str, NDArray[Any]]
 
-VIEW_OPS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity")
+VIEW_OPS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout")
 STATIC_OPS = ("Shape", "Size", "Constant")  # constant once the shapes are fixed
 GRAPH_TYPES = {"i8": "int8", "u8": "uint8", "i32": "int32", "i64": "int64"}
 
@@ -50,13 +50,27 @@ class NodeOutput:
 
 
 def node_outputs(model: onnx.ModelProto) -> list[NodeOutput]:
-    """Every output of every node, in the model's order."""
+    """Every output of every node that an output of the model depends on, in the model's order."""
+    needed = _needed(model)
     return [
         NodeOutput(node.name or f"{node.op_type}_{node.output[0]}", node.op_type, index, name)
         for node in model.graph.node
         for index, name in enumerate(node.output)
-        if name
+        if name in needed
     ]
+
+
+def _needed(model: onnx.ModelProto) -> set[str]:
+    """Tensors that an output of the model depends on, whatever the order of the nodes."""
+    makers = {name: node for node in model.graph.node for name in node.output if name}
+    waiting, needed = [value.name for value in model.graph.output], set[str]()
+    while waiting:
+        name = waiting.pop()
+        if name in needed:
+            continue
+        needed.add(name)
+        waiting += makers[name].input if name in makers else []
+    return needed - {""}
 
 
 def program_buffers(program: Program) -> list[Buffer]:

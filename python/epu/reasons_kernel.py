@@ -132,7 +132,7 @@ class Kernels:
         if name in self._buffers:
             return self._given(name)
         node = self._nodes.by_output.get(name)
-        weights = node is not None and node.op_type == "DequantizeLinear"
+        weights = node is not None and node.op_type == "DequantizeLinear" and not isinstance(self._type(name), Fixed)
         return self.as_constant(name, self._ort[name]) if self._places.is_folded(name) and not weights else None
 
     def _given(self, name: str) -> Terms | Array:

@@ -13,6 +13,7 @@ from epu.reasons_terms import Part, Reals, Terms
 
 UNIT32 = 2.0**-24
 STEPS32 = 8
+WORD_LIMIT = 2.0**31 - 1  # steps
 PLAUSIBLE = 2.0**-14  # of the peak: float32 with cancellation, as in ORT's LayerNormalization
 
 
@@ -37,15 +38,16 @@ def explain_fixed(deviation: Deviation, judgement: Judgement, wrong: NDArray[np.
     shape = deviation.ort.shape
 
     def of(array: Reals) -> Reals:
-        return np.asarray(np.broadcast_to(array, shape)[wrong], np.float64)
+        return _elements(array, shape, wrong)
 
     iss, ort, step = of(deviation.iss), of(deviation.ort), of(deviation.step)
     iss_exact, ort_exact = of(judgement.iss_exact), of(judgement.ort_exact)
-    limit = deviation.at_limit[wrong]
+    limit = deviation.at_limit[wrong] | (np.abs(iss) >= WORD_LIMIT * step - of(judgement.bound))
     beyond = limit & (np.abs(iss_exact) >= np.abs(iss) - step) & (iss_exact * iss >= 0)
     right = (np.abs(iss - iss_exact) <= of(judgement.bound)) | beyond
     peak = float(np.abs(judgement.ort_exact).max(initial=0.0))
     plausible = np.abs(ort - ort_exact) <= max(PLAUSIBLE * peak, judgement.floor)
+    plausible |= ort == ort_exact  # infinities too
     found = np.full(iss.size, Reason.UNEXPLAINED, np.int8)
     known = right & plausible
     nearer = np.abs(iss - ort_exact) <= np.abs(ort - ort_exact)
@@ -64,7 +66,7 @@ def explain_sums(deviation: Deviation, value: Terms, wrong: NDArray[np.bool_]) -
     shape = deviation.ort.shape
 
     def of(array: Reals) -> Reals:
-        return np.asarray(np.broadcast_to(array, shape)[wrong], np.float64)
+        return _elements(array, shape, wrong)
 
     exact = sum((of(part.reals) for part in value), start=np.zeros(1))
     largest = sum((of(part.largest) for part in value), start=np.zeros(1))
@@ -86,6 +88,12 @@ def _is_sum(iss: Reals, step: Reals, value: Terms, of: object) -> NDArray[np.boo
     if not np.allclose(unit, step, rtol=4 * UNIT32, atol=0.0):
         return None
     return np.asarray(np.rint(iss / step) == of(part.ints), np.bool_)
+
+
+def _elements(array: Reals, shape: tuple[int, ...], wrong: NDArray[np.bool_]) -> Reals:
+    """The masked elements of what has the shape or broadcasts to it; one element is a scalar, of whatever rank."""
+    whole = array.reshape(shape) if array.size == 1 == wrong.size else np.broadcast_to(array, shape)
+    return np.asarray(whole[wrong], np.float64)
 
 
 def _within_half_unit(iss: Reals, ort: Reals, step: Reals) -> NDArray[np.bool_]:

@@ -210,7 +210,30 @@ def gemm_of_a_transposed(net: Net) -> str:
     return net.activation(net.node("Gemm", rows(net, 16, 5), weights, net.reals(12), transA=1))
 
 
-@expects("QuantizeLinear", "QGemm", "Add", "QuantizeLinear", "DequantizeLinear")
+@expects("QuantizeLinear", "QGemm", "DequantizeLinear")
+def gemm_with_an_int32_bias(net: Net) -> str:
+    scale, weights = f32(8 / 255), f32(np.linspace(0.01, 0.02, 12))
+    w = net.node("DequantizeLinear", net.codes("int8", 12, 16), weights, np.zeros(12, np.int8), axis=0)
+    b = net.node("DequantizeLinear", net.bias(12), f32(scale * weights), np.zeros(12, np.int32), axis=0)
+    return net.activation(net.node("Gemm", rows(net, 5, 16), w, b, transB=1), low=-20, high=20)
+
+
+@expects("QuantizeLinear", "DequantizeLinear", "Mul", "Add", "Pad", "QuantizeLinear", "DequantizeLinear")
+def norm_and_pad_of_dequantized_parameters(net: Net) -> str:
+    """What a node needs as constants, Quantize and Dequantize before each of them."""
+    gamma, beta, mean, variance = (net.weight(net.reals(4, size=0.3), PLAIN) for _ in range(4))
+    x = net.node("BatchNormalization", image(net), gamma, beta, mean, net.node("Mul", variance, variance))
+    edge = net.node("DequantizeLinear", np.int8(5), f32(0.125), np.int8(1))
+    return net.activation(net.node("Pad", x, np.array([0, 0, 1, 0, 0, 0, 0, 1], np.int64), edge))
+
+
+@expects("QuantizeLinear", "DequantizeLinear", "MatMul", "QuantizeLinear", "DequantizeLinear")
+def vector_by_matrix(net: Net) -> str:
+    """Vectors stay in fixed point, where the weights are rounded to it."""
+    return net.activation(net.node("MatMul", rows(net, 16), net.weight(net.reals(16, 12, size=0.3), PLAIN)))
+
+
+@expects("QuantizeLinear", "QGemm", "QuantizeLinear", "DequantizeLinear")
 def int32_bias_in_other_units(net: Net) -> str:
     """A float like any other: it is not in units of the product."""
     bias = net.node("DequantizeLinear", net.bias(12), f32(0.00041))

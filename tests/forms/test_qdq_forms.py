@@ -19,7 +19,8 @@ SUMS = {"MatMulInteger", "ConvInteger"}  # of codes, for zero points: how many d
 FEW = (
     *("conv_of_real_weights_with_a_real_bias", "conv_clip_with_an_int32_bias", "attention_with_zero_points"),
     *("transpose_of_real_weights", "transposed_convolution_with_zero_points", "pairs_back_to_back"),
-    *("gemm_of_a_transposed", "int32_bias_in_other_units"),
+    *("gemm_of_a_transposed", "int32_bias_in_other_units", "gemm_with_an_int32_bias", "vector_by_matrix"),
+    *("norm_and_pad_of_dequantized_parameters",),
 )
 
 

@@ -343,9 +343,9 @@ def test_refusals_name_node_limit_and_value(
         import_onnx(model)
 
 
-def test_quantised_softmax_is_refused_with_the_remedy() -> None:
+def test_quantised_softmax_of_old_opsets_over_inner_axes_is_refused_with_the_remedy() -> None:
     grow = Builder()
     x = grow.node("QuantizeLinear", ["x", *q(0.1)])
-    x = grow.node("QLinearSoftmax", [x, *q(0.1), *q(1 / 256, -128)], "sm", "com.microsoft", opset=13, axis=-1)
-    with pytest.raises(UnsupportedNode, match="'sm'.*Exclude Softmax from quantisation"):
+    x = grow.node("QLinearSoftmax", [x, *q(0.1), *q(1 / 256, -128)], "sm", "com.microsoft", opset=12, axis=1)
+    with pytest.raises(UnsupportedNode, match="'sm'.*last axis, found 1. Transpose around it"):
         import_onnx(grow.model({"x": X3}, [x]))

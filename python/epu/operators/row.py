@@ -160,7 +160,9 @@ def zero_point(kind: Quantized, rank: int) -> Array:
 
 
 def along(vector: Array, axis: int, rank: int) -> Array:
-    """A vector shaped to broadcast along one axis."""
+    """A vector shaped to broadcast along one axis; a scalar has none."""
+    if rank == 0:
+        return vector.reshape(())
     shape = [1] * rank
     shape[axis] = -1
     return vector.reshape(shape)
