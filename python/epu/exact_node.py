@@ -83,8 +83,9 @@ class ExactNodes:
         node = self.nodes.by_output[tensor]
         feeds = {name: self._operand(name) for name in node.input if name}
         value = self.nodes.in_float64(tensor, feeds)
-        fits = value is not None and value.dtype == np.float64 and value.shape == self._ort[tensor].shape
-        return value if fits else None
+        if value is None or value.dtype != np.float64:
+            return None
+        return value if tensor not in self._ort or value.shape == self._ort[tensor].shape else None
 
     def _operand(self, name: str) -> NDArray[Any]:
         known = self.nodes.constant(name)
