@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -33,12 +34,17 @@ WITH_EXAMPLES = [page for page in PAGES if examples(page) and examples(page)[0].
 WITH_SLOW_ONES = [page for page in PAGES if any(block.mark == "slow" for block in examples(page))]
 
 
+needs_tvm = pytest.mark.skipif(find_spec("tvm") is None, reason="the pages compile models, which needs TVM")
+
+
+@needs_tvm
 @pytest.mark.parametrize("page", WITH_EXAMPLES, ids=lambda page: page.stem)
 def test_examples_run(page: Path, tmp_path: Path, rewrite: bool) -> None:
     done = run(page, tmp_path, *["--rewrite"] * rewrite)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-6000:]
 
 
+@needs_tvm
 @pytest.mark.slow
 @pytest.mark.parametrize("page", WITH_SLOW_ONES, ids=lambda page: page.stem)
 def test_slow_examples_run(page: Path, tmp_path: Path, rewrite: bool) -> None:
