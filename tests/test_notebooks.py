@@ -109,10 +109,10 @@ def test_a_copy_that_was_edited_stays(started: list[list[str]]) -> None:
     copy = Path("epu_notebooks") / "detr_encoder.ipynb"
     copy.parent.mkdir()
     copy.write_text("mine")
-    done = invoke("detr_encoder.ipynb", "--no-browser")
+    done = invoke("detr_encoder.ipynb", "--no-browser", "--jupyter=--port=9000")
     assert done.output == f"Kept {copy}\n"
     assert copy.read_text() == "mine"
-    assert started == [[sys.executable, "-m", "jupyterlab", str(copy), "--no-browser"]]
+    assert started == [[sys.executable, "-m", "jupyterlab", str(copy), "--no-browser", "--port=9000"]]
 
 
 def test_copy_starts_nothing(started: list[list[str]], monkeypatch: pytest.MonkeyPatch) -> None:

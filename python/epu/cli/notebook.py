@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -20,10 +21,11 @@ WORKING_FOLDER = Path("epu_notebooks")
 @click.option("--list", "listing", is_flag=True, help="List the notebooks.")
 @click.option("--copy", "folder", type=PATH, metavar="DIR", help="Copy into DIR and start nothing.")
 @click.option("--no-browser", is_flag=True, help="Start the server and print its address.")
-def command(name: str | None, listing: bool, folder: Path | None, no_browser: bool) -> None:
+@click.option("--jupyter", "more", multiple=True, metavar="OPTION", help="Give JupyterLab this option; repeatable.")
+def command(name: str | None, listing: bool, folder: Path | None, no_browser: bool, more: tuple[str, ...]) -> None:
     """Copy the notebook NAME, or all of them, to epu_notebooks and open JupyterLab there.
 
-    A copy that is there already is opened as it is.
+    A copy that is there already is opened as it is. Options of JupyterLab: --jupyter=--port=9000 --jupyter=--allow-root.
     """
     from epu.notebook_files import copy_notebooks, notebooks, title
     from epu.reports import grid
@@ -37,7 +39,7 @@ def command(name: str | None, listing: bool, folder: Path | None, no_browser: bo
     for path, is_new in copies:
         click.echo(f"{'Copied' if is_new else 'Kept'} {path}")
     if folder is None:
-        _start(copies[0][0] if name else WORKING_FOLDER, no_browser)
+        _start(copies[0][0] if name else WORKING_FOLDER, [*(["--no-browser"] if no_browser else []), *more])
 
 
 def _require_jupyter() -> None:
@@ -49,8 +51,7 @@ def _require_jupyter() -> None:
         )
 
 
-def _start(target: Path, no_browser: bool) -> None:
+def _start(target: Path, options: Sequence[str]) -> None:
     """Becomes JupyterLab, with the interpreter that has EPU."""
     sys.stdout.flush()
-    options = ["--no-browser"] if no_browser else []
     os.execv(sys.executable, [sys.executable, "-m", "jupyterlab", str(target), *options])
