@@ -13,6 +13,8 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
+from epu.cli.group import COMMANDS
+
 ROOT = Path(__file__).resolve().parents[2]
 FETCHED = {"script": "src", "img": "src", "link": "href", "iframe": "src", "source": "src"}
 
@@ -116,3 +118,8 @@ def test_links_of_the_readme_lead_somewhere() -> None:
     links = re.findall(r"\]\(([^()#:]+)(?:#[\w-]+)?\)", (ROOT / "README.md").read_text(encoding="utf-8"))
     assert len(links) > 5
     assert [link for link in links if not (ROOT / link).is_file()] == []
+
+
+def test_every_command_is_in_the_index() -> None:
+    named = re.findall(r"(?m)^\| `epu ([a-z]+)` \|", (ROOT / "docs/index.md").read_text(encoding="utf-8"))
+    assert sorted(named) == sorted(COMMANDS)
