@@ -126,6 +126,15 @@ def conv(draw: Draw) -> Found:
     return c.graph("QLinearConv", group=groups, **seen.attrs), c.inputs
 
 
+def integer_sum(draw: Draw, build: Callable[[Draw], Found], op: str) -> Found:
+    """The same product without a bias, and with the int32 sum itself as its result."""
+    graph, inputs = build(draw)
+    (node,) = graph.nodes
+    node.op, node.inputs = op, [name for name in node.inputs if name != "bias"]
+    graph.tensors["y"].type = Integer("int32")
+    return graph, inputs
+
+
 def float_conv(draw: Draw) -> Found:
     """Plain, grouped and depthwise, over one or two spatial dimensions."""
     c, (kernel, seen), limit = case(draw), window(draw, lambda k: 2), draw(size)
@@ -510,6 +519,8 @@ FAMILIES: dict[str, tuple[Callable[[Draw], Found], ...]] = {
     "QLinearMatMul": (dense, batched),
     "QGemm": (gemm,),
     "QLinearConv": (conv,),
+    "MatMulInteger": tuple(partial(integer_sum, build=build, op="MatMulInteger") for build in (dense, batched)),
+    "ConvInteger": (partial(integer_sum, build=conv, op="ConvInteger"),),
     "Conv": (float_conv,),
     "MatMul": (float_matmul,),
     "Gemm": (float_gemm,),

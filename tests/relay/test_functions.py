@@ -30,7 +30,7 @@ CASES: list[tuple[str, int, Sequence[Any], dict[str, Any], list[str]]] = [
     ("Reciprocal", 17, (), {}, ["Reciprocal"]),
     ("Softsign", 17, (), {}, ["Abs", "Add", "Div"]),
     ("Mish", 18, (), {}, ["Softplus", "Tanh", "Mul"]),
-    ("LogSoftmax", 17, (), {}, ["ReduceMax", "Sub", "Exp", "ReduceSum", "Log", "Sub"]),
+    ("LogSoftmax", 17, (), {}, ["ReduceMax", "Sub", "Clip", "Exp", "ReduceSum", "Log", "Sub"]),
     ("PRelu", 17, (FOUR[0].reshape(4, 1, 1) / 4,), {}, ["PRelu"]),
     ("PRelu", 17, (np.float32([0.2]),), {}, ["LeakyRelu"]),
     ("ReduceL2", 18, (AXES,), {}, ["ReduceL2"]),
