@@ -149,7 +149,10 @@ def test_error_planted_in_the_program_is_where_the_simulator_leaves_golden(
     assert not reproduces(tmp_path / "out", capsys)["result"].summary["iss_equals_golden"]
 
 
-def test_command_names_the_node_and_the_folder(files: Files, tmp_path: Path, wrong_kernel: None) -> None:
+def test_command_names_the_node_and_the_folder(
+    files: Files, tmp_path: Path, wrong_kernel: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     out = tmp_path / "out"
     options = ["--tranges", str(files.tranges), "--inputs", str(files.inputs), "--product", "QC-N", "-o", str(out)]
     result = CliRunner().invoke(epu, ["bisect", str(files.model), *options])
