@@ -26,7 +26,7 @@ from epu.relay_passes.onnx_power import CONVERTERS as POWER
 from epu.relay_passes.onnx_quantized import CONVERTERS as QUANTIZED
 from epu.relay_passes.onnx_resize import CONVERTERS as RESIZE
 from epu.relay_passes.onnx_selection import CONVERTERS as SELECTION
-from epu.relay_passes.tvm_relay import relay, span_of, tvm
+from epu.relay_passes.tvm_relay import OUTPUT_MARK, relay, span_of, tvm
 from epu.simulator.errors import UnsupportedNode, UserError
 
 if TYPE_CHECKING:
@@ -173,6 +173,12 @@ def _open(proto: NodeProto, name: str, values: dict[str, Value], opset: int) -> 
         raise UserError(
             f"ONNX node '{name}' ({proto.op_type}): input '{missing[0]}' must be made by a node and have a static shape, "
             "found neither. Repair the model, or leave optional second outputs unused."
+        )
+    marked = next((each for each in (name, *proto.output) if OUTPUT_MARK in each), None)
+    if marked is not None:
+        raise UserError(
+            f"ONNX node '{name}' ({proto.op_type}): names must be without {OUTPUT_MARK}, which Relay models mark outputs "
+            f"with, found '{marked}'. Rename it."
         )
     attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in proto.attribute}
     inputs = [values[key] if key else None for key in proto.input]

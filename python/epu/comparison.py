@@ -30,6 +30,7 @@ from epu.reasons_names import comment
 NOTHING = np.zeros(0, np.float32)
 NOT_OBSERVABLE = "not observable: neither a kernel output nor a tap of the program"
 FOLDED = "folded at compile time"
+EMPTY = "no elements"
 
 
 @dataclass(frozen=True)
@@ -65,16 +66,23 @@ class Yardstick:
 def compare_node(output: NodeOutput, yardstick: Yardstick, iss: Tensors, mode: str) -> Comparison:
     """Compare one node output; it may also be folded at compile time, or not observable."""
     ort, kind = yardstick.ort[output.tensor], yardstick.places.type_of(output.tensor)
+    if ort.size == 0:
+        return _given(ort, output, yardstick, mode, EMPTY)
     value = yardstick.places.value_of(output.tensor, iss, ort.shape)
     if value is not None:
         row, psnr = _explained(output, yardstick, value, iss, mode)
         return _comparison(row, passes(row, kind, mode, psnr), output, kind, mode, psnr)
     if yardstick.places.is_folded(output.tensor):
-        kind = Float() if ort.dtype.kind == "f" else Integer(str(ort.dtype))
-        row = {**compare(ort, ort, kind, yardstick.tolerance), "Comment": FOLDED, "reasons": {}}
-        return _comparison(row, True, output, kind, mode, row["PSNR (dB)"])
+        return _given(ort, output, yardstick, mode, FOLDED)
     row = {**compare(NOTHING, NOTHING, kind, yardstick.tolerance), "Comment": NOT_OBSERVABLE, "reasons": {}}
     return _comparison(row, None, output, kind, mode, row["PSNR (dB)"])
+
+
+def _given(ort: NDArray[Any], output: NodeOutput, yardstick: Yardstick, mode: str, why: str) -> Comparison:
+    """A tensor that no kernel makes, and that is ORT's for a reason."""
+    kind = Float() if ort.dtype.kind == "f" else Integer(str(ort.dtype))
+    row = {**compare(ort, ort, kind, yardstick.tolerance), "Comment": why, "reasons": {}}
+    return _comparison(row, True, output, kind, mode, row["PSNR (dB)"])
 
 
 def compare_output(name: str, yardstick: Yardstick, raw: Tensors) -> Row:

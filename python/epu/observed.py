@@ -83,9 +83,11 @@ class TensorMap:
     """ONNX tensors of one model in one compiled program."""
 
     def __init__(self, model: onnx.ModelProto, compiled: Compiled) -> None:
-        self._types = _tensor_types(compiled)
         self._graph = compiled.graph
         self._views = {**graph_views(compiled), **_views(model)}
+        self._types = _tensor_types(compiled)
+        for name in self._views.keys() - _made(compiled):  # what was removed has the type of what it is a view of
+            self._types.pop(name, None)
         self._folded = _input_independent(model)
 
     def type_of(self, tensor: str) -> TensorType:
@@ -123,6 +125,13 @@ class TensorMap:
 def graph_views(compiled: Compiled) -> dict[str, str]:
     """Output → input of the typed nodes that share bytes; those within a custom operator the model does not know."""
     return {node.outputs[0]: node.inputs[0] for node in compiled.graph.nodes if node.op in VIEW_OPS}
+
+
+def _made(compiled: Compiled) -> set[str]:
+    """What a program holds under its own name."""
+    buffers = {each.name for each in program_buffers(compiled.program)}
+    taps = {tap.tensor for tap in compiled.program.debug.taps}
+    return buffers | taps | {name for node in compiled.graph.nodes for name in node.outputs}
 
 
 def with_viewed(compiled: Compiled, ort: Tensors) -> Tensors:

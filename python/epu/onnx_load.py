@@ -14,6 +14,7 @@ from onnx import external_data_helper, numpy_helper
 
 from epu.errors import UserError
 from epu.files import write_bytes
+from epu.onnx_order import sort_nodes
 from epu.onnx_shapes import Shapes, check_static, fix_shapes, infer_shapes
 
 ModelSource = Union[str, "os.PathLike[str]", onnx.ModelProto]
@@ -25,7 +26,7 @@ _IR_VERSION_TAG = 0x08  # first byte of a serialised ModelProto: field 1, ir_ver
 
 
 def load_model(source: ModelSource, *, shapes: Shapes | None = None, allow_dynamic: bool = False) -> onnx.ModelProto:
-    """Return the checked model of a path or proto, its weights in memory and its shapes inferred.
+    """Return the checked model of a path or proto, its weights in memory, its nodes in order and its shapes inferred.
 
     ``shapes`` fixes dynamic inputs, e.g. ``{"x": (1, 3, 224, 224)}``. A proto given is not changed. Raises UserError
     for: a missing, truncated or foreign file; external data that is missing or outside the model's folder; NaN or
@@ -41,6 +42,7 @@ def load_model(source: ModelSource, *, shapes: Shapes | None = None, allow_dynam
     title = "the model given" if folder is None else f"'{source}'"
     _load_external_data(model, folder, title)
     _check_weights(model, title)
+    sort_nodes(model)
     if shapes:
         return fix_shapes(model, shapes, allow_dynamic=allow_dynamic)
     if not allow_dynamic:

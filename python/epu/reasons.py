@@ -95,6 +95,9 @@ class Explainer:
             return np.full(np.count_nonzero(wrong), Reason.CUSTOM, np.int8)
         source = self._places.source_of(output.tensor, iss)
         tensor = source if source in self._ort else output.tensor
+        if tensor not in self._exact.nodes.by_output:  # a view of an input of the model, whose word may clip it
+            clipped = deviation.at_limit & (np.abs(deviation.ort) > np.abs(deviation.iss))
+            return np.where(clipped[wrong], Reason.CLIPPED, Reason.UNEXPLAINED).astype(np.int8)
         reading = self._kernels.reading(output, source, iss)
         region = Region(self._exact.nodes, reading.leaf, self._kernels.as_constant if reading.fixed else None)
         deviation, wrong = deviation.shaped(self._ort[tensor].shape), wrong.reshape(self._ort[tensor].shape)

@@ -23,6 +23,7 @@ ANY = 2.0**-22  # of the peak: the 133 dB that every operator keeps
 FACTOR = 2.0**-23  # float32(float32(sa * sb) * 2**f)
 INVERSE = 2.0**-32  # of a constant
 RECIPROCAL = 2.0**-29  # reciprocal and inverse square root, with their rounded argument
+KEPT = 2.0**31  # a product of two words is shifted by 31 bits to be one again
 SMOOTH = 2.0**-28
 EXP_UNITS, EXACT_EXP_UNITS = 10 * 2.0**-30, 2.0**-31
 
@@ -104,7 +105,16 @@ def _relative(case: Case) -> Any:
 
 
 def _pow(case: Case) -> Any:
-    return case.unit + RECIPROCAL * np.abs(case.exact)
+    """Of powers 3 and 4 all products but the last keep their upper 31 bits."""
+    x, exponent = case.operands[:2]
+    general = case.unit + RECIPROCAL * np.abs(case.exact)
+    if x is None or exponent is None or np.size(exponent) != 1 or float(np.ravel(exponent)[0]) not in (3.0, 4.0):
+        return general
+    unit, error = case.units[0], np.zeros(1)
+    for _ in range(int(np.ravel(exponent)[0]) - 2):
+        unit *= case.units[0] * KEPT
+        error = error * np.abs(x) + 0.5 * unit
+    return general + error * np.abs(x)
 
 
 def _mean(case: Case) -> Any:

@@ -102,9 +102,26 @@ def product_of_vectors(net: Net) -> str:
     return str(net.node("Mul", scalar, scalar))
 
 
+def zero_width_slice(net: Net) -> str:
+    start, end, axis = (np.array([value], np.int64) for value in (0, 0, 2))
+    return str(net.node("Relu", net.node("Concat", net.node("Slice", "x", start, end, axis), "x", axis=2)))
+
+
+def removed_identity_of_a_part(net: Net) -> str:
+    """What is removed has the format of what it is a view of, not that of its own range."""
+    product = net.node("MatMul", "x", net.reals(4, 4) * np.float32([8, 1, 1, 1]))
+    start, end, axis = (np.array([value], np.int64) for value in (1, 4, 2))
+    part = net.node("Identity", net.node("Slice", product, start, end, axis))
+    return str(net.node("ReduceMin", part, axes=[2]))
+
+
+def cube(net: Net) -> str:
+    return str(net.node("Pow", net.node("Mul", "x", np.float32(0.7)), np.float32(3)))
+
+
 CASES: tuple[Callable[[Net], str], ...] = (
     *(half_a_split, dropped_input, global_mean_of_rows),
-    *(global_maximum_of_rows, product_of_vectors),
+    *(global_maximum_of_rows, product_of_vectors, zero_width_slice, removed_identity_of_a_part, cube),
 )
 
 
@@ -135,7 +152,11 @@ def reciprocal(net: Net) -> str:
     return str(net.node("Reciprocal", net.node("Relu", net.node("Sub", np.float32(6), net.node("Abs", "x")))))
 
 
-@pytest.mark.parametrize(("case", "size"), [(exponential, 4.0), (exponential, -4.0), (reciprocal, 6.0)])
+def view(net: Net) -> str:
+    return str(net.node("Unsqueeze", "x", np.array([0], np.int64)))
+
+
+@pytest.mark.parametrize(("case", "size"), [(view, 4.0), (exponential, 4.0), (exponential, -4.0), (reciprocal, 6.0)])
 def test_what_exceeds_the_calibrated_range_is_explained(
     case: Callable[[Net], str], size: float, tmp_path: Path
 ) -> None:

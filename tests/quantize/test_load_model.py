@@ -161,3 +161,20 @@ def test_save_to_where_no_folder_can_be(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="cannot be written: .*Choose a folder you may write to"):
         save_model(conv_net(), tmp_path / "file" / "m.onnx")
+
+
+def test_nodes_out_of_order_are_put_in_order() -> None:
+    model, shuffled = conv_net(), conv_net()
+    del shuffled.graph.node[:]
+    shuffled.graph.node.extend(reversed(model.graph.node))
+    assert [node.name for node in load_model(shuffled).graph.node] == [node.name for node in model.graph.node]
+
+
+def test_nodes_in_a_circle_are_named() -> None:
+    model = model_of(
+        [node("Add", ["x", "b"], "a"), node("Relu", ["a"], "b")], [value("x", [1, 4])], [value("b", [1, 4])]
+    )
+    with pytest.raises(
+        UserError, match="ONNX node '.*' .Add.: what a node reads must not depend on it, found a circle"
+    ):
+        load_model(model)

@@ -169,3 +169,24 @@ def test_real_model_keeps_names() -> None:
     assert set(names(optimized)) <= set(names(model))
     assert "BatchNormalization" not in {each.op_type for each in optimized.graph.node}
     check_same(model, optimized)
+
+
+def test_old_files_need_not_repeat_weights_as_inputs() -> None:
+    model = conv_net(8)
+    model.ir_version = 3
+    assert opset_of(optimize(load_model(model))) == 11
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (1, 4), (3, 1), (3, 4)], ids=str)
+@pytest.mark.parametrize("beta", [1.0, 0.5])
+def test_a_gemm_has_one_bias_per_column(shape: tuple[int, ...], beta: float) -> None:
+    nodes = [node("Gemm", ["x", "w", "c"], "y", name="product", beta=beta)]
+    weights = {"w": normal(0, 5, 4), "c": normal(1, *shape)}
+    model = load_model(model_of(nodes, [value("x", [3, 5])], [value("y", [3, 4])], weights))
+    optimized = optimize(model)
+    gemm, *add = optimized.graph.node
+    assert gemm.name == "product"
+    assert [each.name for each in add] == (["product/Add"] if shape[:1] == (3,) else [])
+    shapes = {each.name: tuple(each.dims) for each in optimized.graph.initializer}
+    assert [shapes[name] for name in gemm.input[2:]] == ([] if add else [(4,)])
+    check_same(model, optimized)

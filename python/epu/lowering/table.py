@@ -25,6 +25,7 @@ from epu.lowering import (
 )
 from epu.lowering.lowered import Lowered
 from epu.operators.smooth_functions import FUNCTIONS as SMOOTH
+from epu.passes.drop_empty import is_empty
 
 Lowering = Callable[[Node, Graph, str], Lowered]
 
@@ -106,5 +107,11 @@ def lower(node: Node, graph: Graph, rounding: str) -> Lowered:
         raise UnsupportedNode(
             f"ONNX node '{node.name}' ({node.op}): the EPU has no kernel for this operator yet. Kernels: {known}. "
             "Leave the node on the host (relay.build) or cut the model before it (epu cut)."
+        )
+    empty = [name for name in (*node.inputs, *node.outputs) if name and is_empty(graph, name)]
+    if empty:
+        raise UnsupportedNode(
+            f"ONNX node '{node.name}' ({node.op}): every tensor of a kernel must have elements, found none in "
+            f"'{empty[0]}'. Remove the node from the model, or leave it on the host."
         )
     return LOWERINGS[node.op](node, graph, rounding)

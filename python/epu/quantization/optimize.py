@@ -14,12 +14,14 @@ from epu.errors import UserError
 from epu.log import get_logger
 from epu.onnx_shapes import infer_shapes, opset_of
 from epu.quantization.fold_channels import fold_channels
+from epu.quantization.gemm_bias import bias_per_column
 from epu.quantization.session import create_session
 
 log = get_logger("quantize")
 
 LOWEST_OPSET = 11  # below it ONNX Runtime's quantiser refuses the model
 PER_CHANNEL_OPSET = 13  # QuantizeLinear has an axis from here on
+FREE_IR_VERSION = 4  # from here on an initializer need not be an input too, which few old files obey
 KEPT_IR_VERSION = 10  # every ONNX Runtime we support reads it; later ones bring no meaning but new types
 
 # Basic optimisations of ONNX Runtime that would rename nodes or tensors, or put others in their place.
@@ -41,7 +43,7 @@ def optimize(model: onnx.ModelProto, *, per_channel: bool = False) -> onnx.Model
     named = name_nodes(model)
     raised = _raise_opset(named, PER_CHANNEL_OPSET if per_channel else LOWEST_OPSET)
     optimized = _name_inlined(_run_optimizer(_readable_ir(raised)), raised)
-    folded = _without_idle_tensors(fold_channels(name_nodes(optimized)))
+    folded = _without_idle_tensors(fold_channels(bias_per_column(infer_shapes(name_nodes(optimized)))))
     return infer_shapes(_without_idle_domains(folded))
 
 
@@ -71,9 +73,10 @@ def _raise_opset(model: onnx.ModelProto, lowest: int) -> onnx.ModelProto:
     if opset >= lowest:
         return model
     log.warning("Raised the opset from %d to %d, the lowest for this kind of quantisation", opset, lowest)
+    model.ir_version = max(model.ir_version, FREE_IR_VERSION)
     try:
         return onnx.version_converter.convert_version(model, lowest)
-    except RuntimeError as error:
+    except (RuntimeError, onnx.version_converter.ConvertError) as error:
         raise UserError(
             f"the model has opset {opset} and cannot be raised to {lowest}: {error}. Export it with opset {lowest}."
         ) from error
