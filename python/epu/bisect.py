@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from epu.divergence import Divergence, edges, first_divergence, parts_around
 from epu.errors import EpuError, UserError
+from epu.files import require_writable
 from epu.job import ChimeraJob
 from epu.log import get_logger
 from epu.metrics import END_TO_END
@@ -74,8 +75,7 @@ def bisect(
     Raises UserError for a folder that is there already.
     """
     target = Path(folder)
-    if target.exists():
-        raise UserError(f"'{target}' must not exist yet, found something there. Choose another folder.")
+    require_absent(target)
     arrays = job._inputs(inputs)
     result = job.validate_ort_iss(arrays, progress=progress)
     divergence = first_divergence(result, job.chain.model)
@@ -85,6 +85,13 @@ def bisect(
         if _written(job, divergence, nodes, sources, target):
             return Found(divergence, target, len(nodes))
     return Found(divergence, None, len(job.chain.model.graph.node))
+
+
+def require_absent(folder: Path) -> None:
+    """Raise UserError for a folder that is there already, or cannot be made."""
+    if folder.exists():
+        raise UserError(f"'{folder}' must not exist yet, found something there. Choose another folder.")
+    require_writable(folder, folder=True)
 
 
 def _candidates(

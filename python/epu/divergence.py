@@ -116,7 +116,11 @@ def _kernel_groups(chain: Chain) -> dict[str, set[str]]:
 
 
 def edges(model: onnx.ModelProto, part: Sequence[onnx.NodeProto], tensor: str) -> tuple[list[str], list[str]]:
-    """Inputs and outputs of a part: what it reads and does not make; the tensor it is about, and what leaves it."""
+    """Inputs and outputs of a part: what it reads and does not make; what leaves it.
+
+    The tensor that it is about becomes an output only where nothing else would compute it: an output more would split
+    the kernel that the tensor lives in, and another kernel need not show the divergence.
+    """
     constant = {each.name for each in model.graph.initializer}
     constant |= {name for node in model.graph.node if node.op_type == "Constant" for name in node.output}
     made = {name for node in part for name in node.output if name}
@@ -125,7 +129,8 @@ def edges(model: onnx.ModelProto, part: Sequence[onnx.NodeProto], tensor: str) -
     outside = {name for node in model.graph.node if id(node) not in inside for name in reads_of(node)}
     outside |= {value.name for value in model.graph.output}
     starts = [name for name in reads if name not in made and name not in constant]
-    return starts, [tensor, *sorted((made & outside) - {tensor})]
+    alone = {tensor} - reads.keys()
+    return starts, sorted((made & outside) | alone) or [tensor]
 
 
 def told(found: Divergence) -> str:

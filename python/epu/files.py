@@ -37,6 +37,19 @@ def _removed_on_error(path: Path) -> Iterator[None]:
         raise
 
 
+def require_writable(path: str | os.PathLike[str], folder: bool = False) -> None:
+    """Refuse a file (or ``folder``) that cannot be written, before the work whose result it is to hold.
+
+    Raises UserError for a path that is the other kind, below a file, or where writing is forbidden.
+    """
+    target = Path(path)
+    if target.exists() and target.is_dir() != folder:
+        raise UserError(f"'{target}' must be a {'folder' if folder else 'file'}, found the other. Choose another name.")
+    place = next(each for each in (target, *target.absolute().parents) if each.exists())
+    if (place != target and not place.is_dir()) or not os.access(place, os.W_OK):
+        raise UserError(f"'{target}' cannot be written: '{place}' allows none. Choose a folder you may write to.")
+
+
 def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
     """Write ``data`` to ``path``, whole or not at all. Raises UserError if the folder cannot be written."""
     with whole_file(path) as temporary:

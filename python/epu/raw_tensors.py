@@ -159,10 +159,19 @@ def file_name(tensor: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]+", "_", tensor).strip("_.") or "tensor"
 
 
+def wrong_shape(name: str, wanted: tuple[int, ...], found: tuple[int, ...]) -> UserError:
+    """What to raise for an input of another shape."""
+    stacked = len(found) > 0 and found[1:] == wanted
+    remedy = (
+        f"These are {found[0]} samples: give one, {name}=array[0]." if stacked else "Give one sample of that shape."
+    )
+    return UserError(f"inputs: '{name}' must have shape {list(wanted)}, found {list(found)}. {remedy}")
+
+
 def encode_one(buffer: Buffer, array: NDArray[Any]) -> NDArray[Any]:
     """One tensor in raw integers; raises UserError as ``encode`` does."""
     if array.shape != buffer.shape:
-        raise UserError(f"inputs: '{buffer.name}' must have shape {list(buffer.shape)}, found {list(array.shape)}.")
+        raise wrong_shape(buffer.name, buffer.shape, array.shape)
     if array.dtype.kind not in "biuf":
         raise UserError(f"inputs: '{buffer.name}' must hold numbers, found {array.dtype}.")
     if array.dtype.kind == "f" and not np.isfinite(array).all():

@@ -32,6 +32,19 @@ if TYPE_CHECKING:
 
 SCHEMA, VERSION = "epu-run-record", 1
 FILE = "run.json"
+KEYS = (
+    "software",
+    "model",
+    "settings",
+    "machine",
+    "seconds",
+    "totals",
+    "validation",
+    "rows",
+    "nodes",
+    "tensors",
+    "stages",
+)
 LIBRARIES = ("epu", "numpy", "scipy", "onnx", "onnxruntime", "hhb-tvm")
 
 Record = dict[str, Any]
@@ -99,6 +112,9 @@ def load_record(path: str | os.PathLike[str]) -> Record:
         raise UserError(
             f"'{file}': the record's version must be {VERSION}, found {record.get('version')!r}. Run the job again with this EPU."
         )
+    missing = [key for key in KEYS if key not in record]
+    if missing:
+        raise UserError(f"'{file}' is not a whole run record: it lacks {', '.join(missing)}. Run the job again.")
     return record
 
 

@@ -24,7 +24,7 @@ def zeros(program: Program) -> Arrays:
 
 
 def sample_inputs(program: Program, graph: Graph) -> Arrays:
-    """A seeded sample: normal within the calibrated range, a third of it one standard deviation; integers are 0."""
+    """A seeded sample: floats normal within the calibrated range, a third of it one standard deviation; see ``_whole``."""
     limits = {name: graph.tensor(name).range for name in zeros(program)}
     return _normal(zeros(program), limits)
 
@@ -41,8 +41,20 @@ def sample_of(chain: Chain) -> Arrays:
 
 def _normal(arrays: Arrays, limits: dict[str, Limits]) -> Arrays:
     random = np.random.default_rng(SAMPLE_SEED)
-    reals = {name: array for name, array in arrays.items() if array.dtype.kind == "f"}
-    return {**arrays, **{name: _sample(random, array.shape, limits.get(name)) for name, array in reals.items()}}
+    return {
+        name: _sample(random, array.shape, limits.get(name)) if array.dtype.kind == "f" else _whole(random, array)
+        for name, array in arrays.items()
+    }
+
+
+def _whole(random: np.random.Generator, array: NDArray[Any]) -> NDArray[Any]:
+    """Codes of 8 bits from all of their range; wider integers and booleans 0 or 1, as in synthetic calibration.
+
+    All 0 would hide a fault: a mask of zeros leaves nothing to compute.
+    """
+    info = np.iinfo(array.dtype) if array.dtype.itemsize == 1 and array.dtype.kind in "iu" else None
+    low, high = (info.min, info.max) if info else (0, 1)
+    return random.integers(low, high, array.shape, np.int64, endpoint=True).astype(array.dtype)
 
 
 def _buffer_type(buffer: Buffer) -> np.dtype[Any]:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from epu.errors import UserError
 from epu.graph import Graph
-from epu.raw_tensors import Arrays, check_names, decode_one, encode_one, exact_reals
+from epu.raw_tensors import Arrays, check_names, decode_one, encode_one, exact_reals, wrong_shape
 from epu.saved_stages import total_cycles
 from epu.simulator.program import Buffer, Program
 from epu.simulator.simulation import RunResult, simulate
@@ -217,7 +217,7 @@ def _raw(place: Buffer | InputSpec, array: NDArray[Any]) -> NDArray[Any]:
 def _typed(spec: InputSpec, array: NDArray[Any]) -> NDArray[Any]:
     """An input of the host in its declared type; whole numbers pass, fractions for integers do not."""
     if array.shape != spec.shape:
-        raise UserError(f"inputs: '{spec.name}' must have shape {list(spec.shape)}, found {list(array.shape)}.")
+        raise wrong_shape(spec.name, spec.shape, array.shape)
     if array.dtype.kind not in "biuf":
         raise UserError(f"inputs: '{spec.name}' must hold numbers, found {array.dtype}.")
     typed = array.astype(spec.dtype)

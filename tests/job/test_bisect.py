@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
 from click.testing import CliRunner
@@ -22,6 +23,7 @@ from epu.job import ChimeraJob
 from epu.models import detr_encoder, detr_inputs
 from epu.onnx_util import save_model
 from epu.quantize import quadric_quantize
+from epu.ranges import save_ranges
 from epu.raw_tensors import save_arrays
 from epu.simulator.program import Program
 
@@ -165,6 +167,34 @@ def test_folder_that_is_there_is_refused_before_anything_runs(files: Files, tmp_
     job = ChimeraJob(files.model, HWConfig("QC-N"), files.tranges, run_directory=tmp_path / "run")
     with pytest.raises(UserError, match="must not exist yet"):
         bisect(job, files.inputs, tmp_path)
+
+
+def table_model() -> onnx.ModelProto:
+    """x → Q → DQ → Relu → Q → DQ → y, whose middle is one table on codes."""
+    scale = onnx.numpy_helper.from_array(np.float32(1 / 64), "s")
+    zero = onnx.numpy_helper.from_array(np.int8(0), "z")
+    steps = [("QuantizeLinear", "x", "a"), ("DequantizeLinear", "a", "b"), ("Relu", "b", "c"),
+             ("QuantizeLinear", "c", "d"), ("DequantizeLinear", "d", "y")]  # fmt: skip
+    nodes = [
+        onnx.helper.make_node(op, [source] if op == "Relu" else [source, "s", "z"], [made], f"make_{made}")
+        for op, source, made in steps
+    ]
+    ends = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, (1, 32)) for name in "xy"]
+    graph = onnx.helper.make_graph(nodes, "table", ends[:1], ends[1:], [scale, zero])
+    return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+
+
+def test_a_tensor_inside_a_table_is_shown_by_the_same_table(tmp_path: Path) -> None:
+    """The range of the Relu is eight times too small; as an output of the part it would be another kernel."""
+    save_model(table_model(), tmp_path / "m.onnx")
+    save_ranges({"x": (-1.9, 1.9), "c": (0.0, 0.2)}, tmp_path / "r.tranges")
+    job = ChimeraJob(tmp_path / "m.onnx", HWConfig("QC-N"), tmp_path / "r.tranges", run_directory=tmp_path / "run")
+    job.compile()
+    found = bisect(job, {"x": np.linspace(-1.9, 1.9, 32, dtype=np.float32).reshape(1, 32)}, tmp_path / "out")
+    assert found is not None
+    assert (found.divergence.tensor, found.divergence.is_wrong) == ("c", False)
+    assert found.folder is not None
+    assert found.nodes == 3
 
 
 def test_tensors_come_after_what_their_node_reads() -> None:

@@ -16,6 +16,7 @@ from onnx import TensorProto, helper
 from recorded_runs import SOFTMAX, Case
 
 import epu.run_record
+from epu import run_record
 from epu.errors import UserError
 from epu.graph import Fixed, Quantized, Tensor
 from epu.hw_config import HWConfig
@@ -244,6 +245,11 @@ def broken_records(folder: Path) -> Iterator[tuple[Path, str]]:
         ("list", "[]", "no schema"),
         ("other", '{"schema": "x"}', "no schema"),
         ("next", '{"schema": "epu-run-record", "version": 2}', "version must be 1, found 2"),
+        (
+            "part",
+            '{"schema": "epu-run-record", "version": 1, "model": {}}',
+            "not a whole run record: it lacks software, ",
+        ),
     ):
         (folder / name).mkdir()
         if text is not None:
@@ -255,6 +261,11 @@ def test_what_is_no_record_is_refused(tmp_path: Path) -> None:
     for folder, words in broken_records(tmp_path):
         with pytest.raises(UserError, match=words):
             load_record(folder)
+
+
+def test_the_schema_and_the_reader_require_the_same_keys() -> None:
+    schema = json.loads((Path(run_record.__file__).parent / "run_record.schema.json").read_text())
+    assert set(schema["required"]) == {"schema", "version", *run_record.KEYS}
 
 
 def test_a_record_needs_a_compiled_job(case: Case) -> None:

@@ -40,10 +40,13 @@ def command(
     again. Exit code 1 where a node is wrong, 0 where none is, also where known reasons make the free run diverge.
     """
     hw_config = hardware(hw_options)
-    from epu.bisect import bisect
+    from epu.bisect import bisect, require_absent
     from epu.divergence import told
     from epu.job import ChimeraJob
+    from epu.raw_tensors import load_arrays
 
+    require_absent(output)
+    arrays = load_arrays(inputs) if inputs is not None else None  # a wrong name is told before a long compilation
     job = ChimeraJob(
         model,
         hw_config,
@@ -56,7 +59,7 @@ def command(
     with busy(f"Compiling {model.name}"):
         job.compile()
     with progress_bar() as progress:
-        found = bisect(job, inputs, output, progress)
+        found = bisect(job, arrays, output, progress)
     if found is None:
         click.echo("No node diverges: every node output of the free run stays within its gate.")
         return

@@ -20,7 +20,7 @@ from epu.cli.options import (
     parse_shapes,
 )
 from epu.cli.terminal import busy
-from epu.files import write_bytes
+from epu.files import require_writable, write_bytes
 
 
 @click.command("compile")
@@ -51,6 +51,11 @@ def command(
     Where nodes run on the host, it writes one file per stage, and DIR/<module name>.json, which lists them.
     """
     hw_config = hardware(hw_options)
+    require_writable(output, folder=True)
+    if json_path is not None:
+        require_writable(json_path)
+    if run_dir is not None:
+        require_writable(run_dir, folder=True)
     from epu.job import ChimeraJob
     from epu.reports import to_json
 

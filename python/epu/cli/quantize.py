@@ -56,6 +56,7 @@ def command(
         raise UserError("--eval and --labels must come with --accuracy-drop, found none. Add --accuracy-drop 0.01.")
     fixed = parse_shapes(shapes)
     if ranges_only:
+        _require_only_ranges(accuracy_drop is not None, per_channel, exclude)
         _write_ranges(model, output / f"{model.name}.tranges", calib, synthetic, fixed or None)
         return
     from epu.quantization.accuracy import Target
@@ -80,6 +81,15 @@ def command(
         click.echo(accuracy_table(result.accuracy))
     click.echo(f"Quantized model: {result.qmodel_path}")
     click.echo(f"Tensor ranges: {result.tranges_path}")
+
+
+def _require_only_ranges(accuracy: bool, per_channel: bool, exclude: tuple[str, ...]) -> None:
+    given = {"--accuracy-drop": accuracy, "--per-channel": per_channel, "--exclude": bool(exclude)}
+    found = ", ".join(name for name, is_given in given.items() if is_given)
+    if found:
+        raise UserError(
+            f"--ranges-only must come without options of quantisation, found {found}. Leave one of them out."
+        )
 
 
 def _write_ranges(

@@ -20,7 +20,7 @@ from epu.cli.options import (
     parse_shapes,
 )
 from epu.cli.terminal import busy, progress_bar
-from epu.files import write_bytes
+from epu.files import require_writable, write_bytes
 
 GATE_FAILED = 1
 
@@ -35,7 +35,7 @@ GATE_FAILED = 1
 @EXCLUDE
 @RUN_DIR
 @click.option("--inputs", type=PATH, help="An .npz file with one array per input; without it a seeded sample.")
-@click.option("--rtol", type=float, default=0.1, show_default=True)
+@click.option("--rtol", type=click.FloatRange(min=0), default=0.1, show_default=True)
 @click.option("--atol", type=float, default=-1.0, show_default=True, help="-1: rtol times the largest ORT value.")
 @click.option("--json", "json_path", type=PATH, help="Write all rows and the summary here.")
 @click.option(
@@ -65,8 +65,15 @@ def command(
     Exit code 1 where a gate fails: the isolated and segment modes, and the simulator against golden.
     """
     hw_config = hardware(hw_options)
+    if json_path is not None:
+        require_writable(json_path)
+    if run_dir is not None:
+        require_writable(run_dir, folder=True)
     from epu.job import ChimeraJob
+    from epu.raw_tensors import load_arrays
     from epu.reports import to_json
+
+    arrays = load_arrays(inputs) if inputs is not None else None  # a wrong name is told before a long compilation
 
     job = ChimeraJob(
         model,
@@ -82,7 +89,7 @@ def command(
     with busy(f"Compiling {model.name}"):
         job.compile()
     with progress_bar() as progress:
-        result = job.validate_ort_iss(inputs, rtol=rtol, atol=atol, progress=progress)
+        result = job.validate_ort_iss(arrays, rtol=rtol, atol=atol, progress=progress)
     if json_path is not None:
         write_bytes(json_path, to_json(result.to_dict()).encode())
     click.echo(str(job))
