@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 HEADERS = ("", "Machine", "Latency (ms)", "FPS", "Energy (uJ)", "OCM (MB)", "Max L2M (MB)", "MAC Utilization", "Note")
 
+WIDE = 5  # from this ratio on an axis has a label at 1, 2 and 5 alone
+
 
 def table(rows: Sequence[Row], options: Sequence[str]) -> str:
     """One line per row, Pareto-optimal ones marked with ★."""
@@ -41,7 +43,7 @@ def _line(row: Row, options: Sequence[str]) -> list[object]:
 def pareto_figure(rows: Sequence[Row], options: Sequence[str]) -> Figure:
     """Latency against energy, both logarithmic; the size of a mark is the OCM, Pareto-optimal points are filled and named."""
     figure = blank_figure((8, 5))
-    from matplotlib.ticker import StrMethodFormatter
+    from matplotlib.ticker import LogLocator, StrMethodFormatter
 
     axes = figure.add_subplot(xscale="log", yscale="log", xlabel="latency (ms)", ylabel="dynamic energy (µJ)")
     measured = [row for row in rows if row["status"] == OK]
@@ -54,6 +56,9 @@ def pareto_figure(rows: Sequence[Row], options: Sequence[str]) -> Figure:
             axes.annotate(label, (row["latency_ms"], row["energy_uj"]), (6, 4), textcoords="offset points", fontsize=8)
     axes.margins(0.2)
     for axis in (axes.xaxis, axes.yaxis):
+        low, high = axis.get_view_interval()
+        if high > WIDE * low:
+            axis.set_minor_locator(LogLocator(subs=(2.0, 5.0)))  # a label at each of 2 to 9 would overlap
         axis.set_major_formatter(StrMethodFormatter("{x:g}"))
         axis.set_minor_formatter(StrMethodFormatter("{x:g}"))
     axes.grid(visible=True, which="both", alpha=0.25)
