@@ -16,9 +16,10 @@ def attributes(node: onnx.NodeProto) -> dict[str, Any]:
 
 
 def plain_windows(node: onnx.NodeProto) -> bool:
-    """Whether padding is explicit and windows end where the tensor ends."""
+    """Whether padding is explicit and windows end where the tensor ends, as those of stride 1 do."""
     given = attributes(node)
-    return not given.get("ceil_mode", 0) and given.get("auto_pad", b"NOTSET") in (b"NOTSET", b"")
+    ceil = given.get("ceil_mode", 0) and any(step != 1 for step in given.get("strides") or ())
+    return not ceil and given.get("auto_pad", b"NOTSET") in (b"NOTSET", b"")
 
 
 def pooled(node: onnx.NodeProto, x: Reals, fill: float) -> Reals:

@@ -126,6 +126,8 @@ def _exclusions(nodes: Sequence[Named], exclude: Collection[str]) -> Refusals:
     if isinstance(exclude, str):
         raise UserError(f"exclude must be a list of node names, found '{exclude}'. Write ['{exclude}'].")
     for name in exclude:
+        if not isinstance(name, str):
+            raise UserError(f"exclude must be a list of node names, found {name!r} in it. Write the node's name.")
         if name not in names:
             raise UserError(f"exclude: the model has no node '{name}'. {near(name, names)}")
     return {

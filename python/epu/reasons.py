@@ -182,6 +182,8 @@ class Explainer:
         exact = np.asarray(reals_of(value), np.float64)
         unit = 2.0**-kind.frac
         node = self._exact.nodes.by_output[tensor]
+        if exact.size not in (1, self._ort[tensor].size):  # ONNX's reference counts the windows of ceil_mode otherwise
+            raise Unknown(f"{node.name}: the exact value has shape {exact.shape}, ORT's {self._ort[tensor].shape}")
         if not reading.fixed:
             soft = node.op_type == "Softmax"
             case = Case(node, (None,), exact, unit, (0.0,), (False,), exact_exponentials=True)

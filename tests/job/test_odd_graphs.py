@@ -12,6 +12,7 @@ import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
+from epu.errors import UserError
 from epu.hw_config import HWConfig
 from epu.job import ChimeraJob
 from epu.quantize import compute_tensor_ranges, quadric_quantize
@@ -150,6 +151,39 @@ def exponential(net: Net) -> str:
 def reciprocal(net: Net) -> str:
     """ONNX Runtime says infinity where the calibrated divisor is 0, the ISS the largest number."""
     return str(net.node("Reciprocal", net.node("Relu", net.node("Sub", np.float32(6), net.node("Abs", "x")))))
+
+
+@pytest.mark.parametrize("op", ["Tanh", "Sigmoid", "Exp", "Elu", "HardSigmoid", "HardSwish"])
+def test_a_curve_of_coarse_inputs_is_refused_with_the_limit(op: str, tmp_path: Path) -> None:
+    net = Net()
+    path, ranges = tmp_path / "odd.onnx", tmp_path / "odd.tranges"
+    onnx.save(net.model(net.node(op, net.node("Relu", "x")), (1, 8)), path)
+    ranges.write_text(f'{{"x": [-1e13, 1e13], "Relu_0_0": [0, 1e13], "{op}_1_0": [0, 1]}}')
+    job = ChimeraJob(path, HWConfig("QC-N"), ranges, run_directory=tmp_path / "run")
+    job.compile()
+    (row,) = job.host_nodes
+    assert row["node"] == f"{op}_1"
+    assert "the input has at least 0 fraction bits, found -14" in row["reason"]
+
+
+def test_a_layer_norm_of_tiny_inputs_is_refused_with_the_limit(tmp_path: Path) -> None:
+    net = Net()
+    path, ranges = tmp_path / "odd.onnx", tmp_path / "odd.tranges"
+    normed = net.node("LayerNormalization", net.node("Relu", "x"), net.reals(8), net.reals(8), axis=-1)
+    onnx.save(net.model(normed, (1, 8)), path)
+    ranges.write_text(f'{{"x": [-1e-9, 1e-9], "Relu_0_0": [0, 1e-9], "{normed}": [-2, 2]}}')
+    job = ChimeraJob(path, HWConfig("QC-N"), ranges, run_directory=tmp_path / "run")
+    job.compile()
+    (row,) = job.host_nodes
+    assert "epsilon is less than 2**61 units of the squares, found 1e-05" in row["reason"]
+
+
+def test_an_exclusion_is_a_name(tmp_path: Path) -> None:
+    net = Net()
+    path = tmp_path / "odd.onnx"
+    onnx.save(net.model(net.node("Relu", "x"), (1, 8)), path)
+    with pytest.raises(UserError, match="exclude must be a list of node names, found 1 in it"):
+        ChimeraJob(path, exclude=[1], run_directory=tmp_path / "run").compile()  # type: ignore[list-item]
 
 
 def view(net: Net) -> str:

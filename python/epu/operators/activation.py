@@ -12,6 +12,7 @@ from epu.graph import Graph, Node
 from epu.lanes import mulr, saturate
 from epu.operators.row import (
     FLOAT_TENSORS,
+    WHOLE_UNITS,
     Array,
     Interval,
     Limit,
@@ -104,7 +105,7 @@ ROWS = (
     Operator(
         name="HardSigmoid",
         family="elementwise",
-        limits=(FLOAT_TENSORS,),
+        limits=(FLOAT_TENSORS, WHOLE_UNITS),
         reference=hard_sigmoid_reference,
         intervals=unit_intervals,
         own_bound=OwnBound((0.0, 1.0)),

@@ -17,6 +17,7 @@ from epu.operators.binary import aligned, raw_inverse
 from epu.operators.row import (
     FINER_OUTPUT,
     FLOAT_TENSORS,
+    WHOLE_UNITS,
     Array,
     Interval,
     Ints,
@@ -157,12 +158,6 @@ def check_slope(node: Node, graph: Graph) -> str | None:
     return None if largest <= 1 else str(float(largest))
 
 
-def check_shift(node: Node, graph: Graph) -> str | None:
-    """The gate's shift must not turn left by more than a product allows."""
-    bits_in = getattr(required(node, graph, 0).type, "frac", GATE_FRAC)
-    return None if bits_in >= -GATE_FRAC + 6 else str(bits_in)
-
-
 F = (FLOAT_TENSORS,)
 ROWS = (
     Operator("Neg", "elementwise", F, neg_reference, neg_intervals, formats=same_format),
@@ -190,7 +185,7 @@ ROWS = (
     Operator(
         name="HardSwish",
         family="elementwise",
-        limits=(FLOAT_TENSORS, Limit("the input has at least -24 fraction bits", check_shift)),
+        limits=(FLOAT_TENSORS, WHOLE_UNITS),
         reference=hard_swish_reference,
         intervals=hard_swish_intervals,
     ),

@@ -176,8 +176,19 @@ def check_constants(node: Node, graph: Graph) -> str | None:
     return f"'{variable[0]}'" if variable else None
 
 
+def check_epsilon(node: Node, graph: Graph) -> str | None:
+    """In the fraction bits of the squares."""
+    bits = getattr(required(node, graph, 0).type, "frac", 0)
+    epsilon = float(node.attrs.get("epsilon", DEFAULT_EPSILON))
+    largest = epsilon * 2.0 ** (2 * bits - square_shift(normalised_count(node, graph)))
+    return None if largest < LARGEST_EPSILON else f"{epsilon:.3g} for an input with {bits} fraction bits"
+
+
+LARGEST_EPSILON = 2.0**61
+EPSILON_LIMIT = Limit("epsilon is less than 2**61 units of the squares", check_epsilon)
 LIMITS = (
     FLOAT_TENSORS,
+    EPSILON_LIMIT,
     Limit("1 to 2**20 elements are normalised together", check_row_length),
     Limit("gamma and beta are constants", check_constants),
 )

@@ -14,6 +14,7 @@ from epu.graph import Graph, Node
 from epu.lanes import mulr, round24, rshr, saturate, sum24
 from epu.operators.layer_norm import (
     DEFAULT_EPSILON,
+    EPSILON_LIMIT,
     centre,
     layer_norm_format,
     layer_norm_intervals,
@@ -145,7 +146,9 @@ SCALE_LIMITS = (FLOAT_TENSORS, Limit("gamma and beta are constants", check_const
 ROWS = (
     Operator("LayerNormMean", "fold", (FLOAT_TENSORS,), mean_reference, mean_intervals, formats=mean_formats),
     *(
-        Operator(name, "fold", (FLOAT_TENSORS,), spread_reference, spread_intervals, formats=spread_formats)
+        Operator(
+            name, "fold", (FLOAT_TENSORS, EPSILON_LIMIT), spread_reference, spread_intervals, formats=spread_formats
+        )
         for name in ("LayerNormBits", "LayerNormRoot")
     ),
     Operator("LayerNormScale", "elementwise", SCALE_LIMITS, scale_reference, scale_intervals),

@@ -260,8 +260,15 @@ def check_finer_output(node: Node, graph: Graph) -> str | None:
     return None
 
 
+def check_whole_units(node: Node, graph: Graph) -> str | None:
+    """Curves that end within a few units of 0 need inputs that tell these apart."""
+    bits = getattr(required(node, graph, 0).type, "frac", 0)
+    return None if bits >= 0 else str(bits)
+
+
 MOST_LEFT_SHIFT = 31  # of an int32 in 64 bits
 FINER_OUTPUT = Limit("the output has at most 31 fraction bits more than an input", check_finer_output)
+WHOLE_UNITS = Limit("the input has at least 0 fraction bits", check_whole_units)
 INT8_OUTPUT = Limit("the output is quantized int8 or uint8", check_int8_output)
 PER_TENSOR = Limit("scales and zero points are per tensor", check_per_tensor)
 FLOAT_TENSORS = Limit("inputs and outputs are float", check_fixed, FIXED)

@@ -12,6 +12,7 @@ from epu import real_functions as reals
 from epu.graph import Graph, Node
 from epu.operators.row import (
     FLOAT_TENSORS,
+    WHOLE_UNITS,
     Array,
     Interval,
     Operator,
@@ -144,7 +145,9 @@ OWN_BOUNDS = {"Erf": OwnBound((-1.0, 1.0)), "Tanh": OwnBound((-1.0, 1.0)), "Sigm
 
 
 def row(name: str) -> Operator:
-    return Operator(name, "smooth", (FLOAT_TENSORS,), smooth_reference, INTERVALS[name], own_bound=OWN_BOUNDS.get(name))
+    return Operator(
+        name, "smooth", (FLOAT_TENSORS, WHOLE_UNITS), smooth_reference, INTERVALS[name], own_bound=OWN_BOUNDS.get(name)
+    )
 
 
 ROWS = tuple(map(row, FUNCTIONS))
