@@ -46,7 +46,7 @@ class ChainCompiler:
         """
         known: dict[str, UserError] = {}
         while True:
-            with self.timed("onnx_ingest"):
+            with self.timed("partition"):
                 made = plan(self.model, self.exclude, known)
             self.seconds.clear()
             stages: list[Stage] = []

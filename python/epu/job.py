@@ -48,7 +48,10 @@ TARGET_LANGS = ("ASM",)
 ROUNDINGS = ("exact", "ort")
 RUN_FOLDER = "epu_build"
 
+INGEST = "onnx_ingest"  # the job's own stage; the others are the code generator's
+
 log = get_logger("chimera_job")
+codegen_log = get_logger("codegen")
 
 
 class ChimeraJob:
@@ -101,7 +104,7 @@ class ChimeraJob:
     def compile(self) -> None:
         """Compile the model. Each stage is logged, its time is in ``seconds``."""
         self.seconds = {}
-        with self._stage("onnx_ingest"):
+        with self._stage(INGEST):
             model, ranges = self._load()
         compiler = ChainCompiler(
             model, ranges, self.hw_config.machine, self.rounding, self.module_name, self.exclude, self._stage
@@ -286,7 +289,7 @@ class ChimeraJob:
 
     @contextmanager
     def _stage(self, name: str) -> Iterator[None]:
-        log.info(stage_line(name))
+        (log if name == INGEST else codegen_log).info(stage_line(name))
         start = time.perf_counter()
         yield
         self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start

@@ -83,6 +83,24 @@ def test_spilled_tensors_are_forced_and_compared_too(small: Small) -> None:
     assert result.passed, result.failures
 
 
+def test_each_stage_is_logged_once_by_its_owner(small: Small, caplog: pytest.LogCaptureFixture) -> None:
+    job = ChimeraJob(small.model, HWConfig("QC-N"), small.tranges, run_directory=small.folder / "logged")
+    with caplog.at_level("INFO", logger="epu"):
+        job.compile()
+    lines = [(record.name, record.getMessage()) for record in caplog.records if record.getMessage().startswith("START")]
+    assert [(name, line.rpartition("=")[2]) for name, line in lines] == [
+        ("epu.chimera_job", "onnx_ingest"),
+        ("epu.codegen", "partition"),
+        ("epu.codegen", "optimize_relay"),
+        ("epu.codegen", "quantize_to_cpu_runnable_fx"),
+        ("epu.codegen", "relay_to_tir"),
+        ("epu.codegen", "adapt_and_order"),
+        ("epu.codegen", "lrm_alloc_loop"),
+        ("epu.codegen", "ext_split_relay"),
+        ("epu.codegen", "build_tir"),
+    ]
+
+
 def test_stages_and_report(small: Small) -> None:
     report = small.job.report()
     assert {"onnx_ingest", "optimize_relay", "relay_to_tir", "build_tir"} <= set(report["seconds"])
