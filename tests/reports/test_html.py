@@ -15,7 +15,19 @@ from recorded_runs import Case
 
 from epu.report_html import embedded_json, report_html
 
-SECTIONS = ["summary", "nodes", "depth", "cycles", "roofline", "timeline", "ocm", "lrm", "placement", "ranges"]
+SECTIONS = [
+    "summary",
+    "nodes",
+    "depth",
+    "kernels",
+    "cycles",
+    "roofline",
+    "timeline",
+    "ocm",
+    "lrm",
+    "placement",
+    "ranges",
+]
 EVIL = "</script><script>window.broken = 1</script><b>\"&'\u2028"
 ADDRESS = re.compile(r"""(?:src|href)\s*=\s*["'](?!\#)|url\(|@import|\bfetch\(|XMLHttpRequest|WebSocket|\bimport\(""")
 
@@ -103,6 +115,23 @@ def test_it_draws_every_section_in_silence_and_asks_for_nothing(page: Page, case
     assert (tmp_path / "report.png").stat().st_size > 50_000  # an empty page is a tenth of that
     assert page.messages == []
     assert [url for url in page.requests if not url.startswith("file:")] == []
+
+
+def test_the_longest_kernel_stands_first_by_name(page: Page, case: Case) -> None:
+    (stage,) = case.record["stages"]
+    longest = max(stage["kernels"], key=lambda each: each["cycles"]["total"])
+    assert cells(page, "kernels", 0)[0] == longest["name"]
+    assert cells(page, "kernels", 2)[0] == f"{longest['cycles']['total']:,}"
+
+
+def test_a_failed_run_shows_its_failures_first(browser: Page, case: Case, tmp_path: Path) -> None:
+    record = copy.deepcopy(case.record)
+    wrong = next(row for row in record["rows"] if row["mode"] == "segment")
+    wrong["S"] = "FAIL"
+    record["validation"]["failures"] = ["segment: one row"]
+    page = opened(browser, record, tmp_path / "failed.html")
+    assert cells(page, "nodes", 1) == [wrong["Name"]]
+    assert page.run("document.querySelector('#summary p.FAIL').textContent") == "segment: one row"
 
 
 def test_no_mark_is_drawn_outside_its_picture(page: Page) -> None:

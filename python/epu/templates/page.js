@@ -38,6 +38,7 @@ function summary() {
   const body = [tiles];
   if (validation) {
     const numbers = validation.summary;
+    body.unshift(...validation.failures.map((text) => element("p", { class: "FAIL" }, text)));
     const plain = Object.entries(numbers).filter(([, value]) => value === null || typeof value !== "object");
     body.push(element("div", { class: "columns" },
       facts(plain.map(([name, value]) => [name.replaceAll("_", " "), Number.isInteger(value) ? whole(value) : typeof value === "number" ? real(value, 7) : value === null ? "none" : value])),
@@ -46,7 +47,6 @@ function summary() {
         ...(found.one_lsb_floor ? [["ORT itself, input 1 LSB off", `${real(found.one_lsb_floor.psnr_db)} dB`]] : []),
       ]).concat([["ONNX Runtime", validation.ort_version], ["computed on", validation.cpu]])),
     ));
-    body.push(...validation.failures.map((text) => element("p", { class: "FAIL" }, text)));
   }
   body.push(element("div", { class: "columns" },
     facts([["hardware", settings.hardware], ["array", `${machine.rows} × ${machine.cols} PEs, ${machine.macs_per_pe} MACs each`], ["ranges", settings.tranges || "none given"], ["model SHA-256", model.sha256 || "unknown"]]),
@@ -73,15 +73,32 @@ function nodesTable() {
     { title: "Above tol.", number: true, value: (row) => row["Mismatches Above Tol"], text: (row) => whole(row["Mismatches Above Tol"]) },
     { title: "Comment", value: (row) => row.Comment, wrap: true, class: () => "comment" },
   ];
+  const failed = record.rows.find((row) => row.S === "FAIL"); // what failed is what one looks for
   const unexplained = (row) => Boolean(row.reasons && row.reasons.unexplained);
   const table = dataTable(record.rows, columns, {
     mark: (row) => (unexplained(row) ? "red" : null),
     choices: [
-      { label: "Mode", options, initial: "isolated", keep: (row, mode) => !mode || row.mode === mode },
-      { label: "State", options: [["", "all"], ["PASS", "PASS"], ["FAIL", "FAIL"], ["SKIPPED", "SKIPPED"], ["differ", "with mismatches"], ["unexplained", "unexplained"]], initial: "", keep: (row, state) => !state || row.S === state || (state === "differ" && row["Bitwise Mismatches"] > 0) || (state === "unexplained" && unexplained(row)) },
+      { label: "Mode", options, initial: failed ? failed.mode : "isolated", keep: (row, mode) => !mode || row.mode === mode },
+      { label: "State", options: [["", "all"], ["PASS", "PASS"], ["FAIL", "FAIL"], ["SKIPPED", "SKIPPED"], ["differ", "with mismatches"], ["unexplained", "unexplained"]], initial: failed ? "FAIL" : "", keep: (row, state) => !state || row.S === state || (state === "differ" && row["Bitwise Mismatches"] > 0) || (state === "unexplained" && unexplained(row)) },
     ],
   });
   section("nodes", "Node outputs", "Each output of each ONNX node, ONNX Runtime against the simulator. Click a heading to sort. Red: a mismatch that nothing explains.", table);
+}
+
+function kernelsTable() {
+  const count = (title, value) => ({ title, number: true, value, text: (kernel) => whole(value(kernel)) });
+  const columns = [
+    { title: "Kernel", value: (kernel) => kernel.name, wrap: true, class: () => "name" },
+    { title: "Op", value: (kernel) => kernel.op },
+    count("Cycles", (kernel) => kernel.cycles.total),
+    { title: "Share", number: true, value: (kernel) => kernel.cycles.total, text: (kernel) => percent(totalCycles ? kernel.cycles.total / totalCycles : 0) },
+    { title: "Bound by", value: (kernel) => kernel.bound },
+    ...Object.keys(CLASSES).map((name) => count(name, (kernel) => kernel.cycles[name])),
+    count("MACs", (kernel) => kernel.macs),
+  ];
+  const options = [["", "anything"], ...Object.keys(CLASSES).map((name) => [name, name])];
+  const table = dataTable(kernels, columns, { noun: "kernels", sort: 2, descending: true, choices: [{ label: "Bound by", options, initial: "", keep: (kernel, name) => !name || kernel.bound === name }] });
+  section("kernels", "Kernels", "The longest first. Bound by: the class of cycles to shorten first.", table);
 }
 
 function chart(id, title, about, label, options, make) {
@@ -145,6 +162,7 @@ if (record.rows.length) {
   chart("depth", "Error against depth", "Isolated: each kernel on ORT's own tensors. Segment: fixed-point stretches run free. End to end: nothing is corrected.", "Measure", Object.entries(METRICS).map(([name, metric]) => [name, metric.title]), errorByDepth);
 }
 if (kernels.length) {
+  kernelsTable();
   chart("cycles", "Cycles by class", "What each kernel spends its time on. Point at a bar for its numbers.", "Order", [["program", "program order"], ["longest", "60 longest first"]], cyclesByClass);
   chart("roofline", "Roofline", "How much work each kernel does per cycle, against what the machine allows at its work per byte.", "Memory", Object.entries(MEMORIES).map(([name, memory]) => [name, memory.text]), roofline);
   section("timeline", "Timeline", "Wheel: zoom. Drag: move. Double click: all.", ...timelineChart());
