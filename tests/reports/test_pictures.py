@@ -107,6 +107,13 @@ def test_a_validation_shows_verdict_and_rows_that_differ(case: Case) -> None:
     parsed(html)
 
 
+def test_as_text_a_notebook_keeps_the_summary_and_not_all_rows(case: Case) -> None:
+    from IPython.lib.pretty import pretty
+
+    assert pretty(case.job.validation) == case.job.validation.summary_table()
+    assert repr(case.job.placement) == f"Placement({len(case.job.placement)} EPU)"
+
+
 def test_a_placement_shows_host_nodes_with_their_remedy(case: Case, staged: Case) -> None:
     assert SOFTMAX in staged.job.placement._repr_html_()
     assert "exclude" in staged.job.placement._repr_html_()
