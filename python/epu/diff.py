@@ -17,7 +17,10 @@ MOST_LINES = 40  # of a section, in text
 
 
 def diff(a: Record, b: Record) -> dict[str, list[dict[str, Any]]]:
-    """Sections of changes, each a list of ``{"what", "field", "a", "b"}``; None on the side that lacks it. Empty: the same."""
+    """Sections of changes, each a list of ``{"what", "field", "a", "b"}``; None on the side that lacks it. Empty: the same.
+
+    A run that saw no tensor, or was not validated, has one line in "values" or "rows", not one for every tensor.
+    """
     sections: dict[str, Callable[[Record], Keyed]] = {
         "settings": _settings,
         "values": _values,
@@ -31,6 +34,9 @@ def diff(a: Record, b: Record) -> dict[str, list[dict[str, Any]]]:
 
 
 def _changes(a: Keyed, b: Keyed) -> Iterable[dict[str, Any]]:
+    if bool(a) != bool(b):
+        yield {"what": "all", "field": "present", "a": bool(a), "b": bool(b)}
+        return
     for what in dict.fromkeys((*a, *b)):
         if what not in a or what not in b:
             yield {"what": what, "field": "present", "a": what in a, "b": what in b}
@@ -107,7 +113,7 @@ def diff_text(changes: Mapping[str, list[dict[str, Any]]], names: tuple[str, str
         shown = [(each["what"], each["field"], _cell(each["a"]), _cell(each["b"]), _delta(each)) for each in lines]
         table = grid(shown[:MOST_LINES], (section, "field", *names, "change"))
         more = f"\n… and {len(lines) - MOST_LINES} more; --json gives all" if len(lines) > MOST_LINES else ""
-        parts.append(f"{section}: {len(lines)} changes\n{table}{more}")
+        parts.append(f"{section}: {len(lines)} change{'s' * (len(lines) > 1)}\n{table}{more}")
     return "\n".join(parts)
 
 

@@ -39,6 +39,7 @@ def invoke(*arguments: object) -> Result:
         ("bisect", ["-o", "out", "--inputs", "none.npz"], "'none.npz' does not exist"),
         ("bisect", ["-o", "folder"], "must not exist yet"),
         ("bisect", ["-o", "file/out"], "'file/out' cannot be written"),
+        ("sweep", ["-o", "file"], "'file' must be a folder"),
         ("compile", ["-o", "file"], "'file' must be a folder"),
         ("compile", ["-o", "file/out"], "'file/out' cannot be written"),
         ("compile", ["-o", "out", "--json", "folder"], "'folder' must be a file"),

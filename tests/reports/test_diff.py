@@ -133,6 +133,15 @@ def test_the_command(case: Case, staged: Case, tmp_path: Path) -> None:
     assert "holds no run record" in refused.output
 
 
+def test_a_run_without_values_is_one_line_not_one_for_each_tensor(case: Case) -> None:
+    bare = copy.deepcopy(case.record) | {"rows": [], "validation": None}
+    for tensor in bare["tensors"]:
+        tensor["digest"] = None
+    changes = diff(case.record, bare)
+    assert changes["values"] == changes["rows"] == [{"what": "all", "field": "present", "a": True, "b": False}]
+    assert "values: 1 change\n" in diff_text(changes, ("a", "b"))
+
+
 def test_rounding_shows(case: Case, files: tuple[Path, Path, Path], tmp_path: Path) -> None:
     changes = diff(case.record, validated(files, tmp_path, rounding="ort").record)
     assert ("exact", "ort") in {(line["a"], line["b"]) for line in changes["settings"]}

@@ -11,7 +11,7 @@ import click
 from epu.cli.options import PATH, ROUNDING, TRANGES
 from epu.cli.terminal import progress_bar
 from epu.errors import UserError
-from epu.files import whole_file
+from epu.files import require_writable, whole_file
 
 FAILED_POINTS = 1
 
@@ -77,6 +77,7 @@ def command(
     Prints the table; DIR gets sweep.json, sweep.csv and pareto.png, and keeps each point as soon as it is measured: the same
     command goes on after an interruption. Exit code 1 where a point failed; one that does not fit is only refused.
     """
+    require_writable(output, folder=True)
     from epu.sweep import grid_of, run_sweep
     from epu.sweep.points import FAILED
     from epu.sweep.show import pareto_figure, table

@@ -93,10 +93,10 @@ function kernelsTable() {
     count("Cycles", (kernel) => kernel.cycles.total),
     { title: "Share", number: true, value: (kernel) => kernel.cycles.total, text: (kernel) => percent(totalCycles ? kernel.cycles.total / totalCycles : 0) },
     { title: "Bound by", value: (kernel) => kernel.bound },
-    ...Object.keys(CLASSES).map((name) => count(name, (kernel) => kernel.cycles[name])),
+    ...CLASSES.map((name) => count(name, (kernel) => kernel.cycles[name])),
     count("MACs", (kernel) => kernel.macs),
   ];
-  const options = [["", "anything"], ...Object.keys(CLASSES).map((name) => [name, name])];
+  const options = [["", "anything"], ...CLASSES.map((name) => [name, name])];
   const table = dataTable(kernels, columns, { noun: "kernels", sort: 2, descending: true, choices: [{ label: "Bound by", options, initial: "", keep: (kernel, name) => !name || kernel.bound === name }] });
   section("kernels", "Kernels", "The longest first. Bound by: the class of cycles to shorten first.", table);
 }
