@@ -36,6 +36,7 @@ def run_program(program: PathLike, inputs: PathLike, output: PathLike, raw: bool
     Outputs are float32 where the program holds fixed point, and integers as they are; with ``raw`` all are the
     machine's integers. Raises ProgramError for a corrupt program, UserError for inputs that do not fit.
     """
+    _require_form(output)
     if os.fspath(program).endswith(".json"):
         return _run_stages(program, inputs, output, raw)
     module = load_program(program)
@@ -51,6 +52,12 @@ def run_program(program: PathLike, inputs: PathLike, output: PathLike, raw: bool
 
 def _is_raw(path: PathLike) -> bool:
     return os.fspath(path).endswith(".bin") or os.path.isdir(path)
+
+
+def _require_form(output: PathLike) -> None:
+    """A name without ending would become an .npz file, where a folder of raw tensors may have been meant."""
+    if not _is_raw(output) and not os.fspath(output).endswith(".npz"):
+        raise UserError(f"'{output}' must be an .npz file, a .bin file or a folder that is there. Add an ending.")
 
 
 def _raw_inputs(module: Program, inputs: PathLike) -> Arrays:

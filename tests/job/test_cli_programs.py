@@ -178,3 +178,9 @@ def test_validate_exits_with_1_where_a_gate_fails(folder: Path, monkeypatch: pyt
     assert result.exit_code == 1, result.output
     assert "isolated: 1 node outputs miss the gate" in result.output
     assert json.loads((folder / "v.json").read_text())["summary"]["iss_equals_golden"] is False
+
+
+def test_an_output_without_ending_is_refused_before_it_runs() -> None:
+    result = invoke("run", "absent.epu", "--inputs", "in.npz", "-o", "results")
+    assert result.exit_code == 2
+    assert "'results' must be an .npz file, a .bin file or a folder that is there" in result.output

@@ -16,7 +16,13 @@ from epu.run import run_program
 @click.option(
     "--inputs", type=PATH, required=True, help="An .npz file, or raw integers: a .bin file or a folder of them."
 )
-@click.option("-o", "--output", type=PATH, required=True, help="The .npz, or .bin file or folder, to write.")
+@click.option(
+    "-o",
+    "--output",
+    type=PATH,
+    required=True,
+    help="The .npz or .bin file to write, or a folder that is there.",
+)
 @click.option("--raw", is_flag=True, help="Write the machine's integers instead of ONNX Runtime's types.")
 def command(program: Path, inputs: Path, output: Path, raw: bool) -> None:
     """Run the compiled program PROGRAM.epu on the simulator, or the job whose stages PROGRAM.json lists.
