@@ -101,9 +101,7 @@ def load_record(path: str | os.PathLike[str]) -> Record:
     try:
         record = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise UserError(
-            f"'{path}' holds no run record ({FILE}). Name the run directory of a job: epu validate and ChimeraJob.run write one."
-        ) from error
+        raise UserError(f"'{path}' holds no run record ({FILE}). {_runs_below(Path(path))}") from error
     except (OSError, ValueError) as error:
         raise UserError(f"'{file}' is not a run record: {error}. Run the job again.") from error
     if not isinstance(record, dict) or record.get("schema") != SCHEMA:
@@ -116,6 +114,14 @@ def load_record(path: str | os.PathLike[str]) -> Record:
     if missing:
         raise UserError(f"'{file}' is not a whole run record: it lacks {', '.join(missing)}. Run the job again.")
     return record
+
+
+def _runs_below(folder: Path) -> str:
+    """The remedy: the run directories that are in the folder, else what makes one."""
+    found = sorted(each.parent.name for each in folder.glob(f"*/{FILE}"))
+    if found:
+        return f"Name one of the {len(found)} run directories in it: {', '.join(found[:4])}{', …' if len(found) > 4 else ''}."
+    return "Name the run directory of a job: epu validate and ChimeraJob.run write one."
 
 
 def software() -> dict[str, str | None]:

@@ -263,6 +263,14 @@ def test_what_is_no_record_is_refused(tmp_path: Path) -> None:
             load_record(folder)
 
 
+def test_a_folder_of_runs_lists_them(tmp_path: Path) -> None:
+    for name in ("before", "after"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "run.json").write_text("{}")
+    with pytest.raises(UserError, match="Name one of the 2 run directories in it: after, before"):
+        load_record(tmp_path)
+
+
 def test_the_schema_and_the_reader_require_the_same_keys() -> None:
     schema = json.loads((Path(run_record.__file__).parent / "run_record.schema.json").read_text())
     assert set(schema["required"]) == {"schema", "version", *run_record.KEYS}
