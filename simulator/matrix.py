@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import ClassVar
 
@@ -77,8 +77,10 @@ class Mac(Instruction):
         return a, b, acc, acc._replace(writes=True)
 
     def plan(self, memories: Memories) -> Callable[[], None]:
-        """One exact float32 matrix product per ring."""
+        """One exact float32 matrix product per ring, or one in all where every PE has its own A and they share B."""
         rings = self.grid.width // self.ring
+        if self.ring == 1 and rings > 1 and not any(self.b.col_strides):
+            return self._plan_shared(memories)
         gather_a, gather_b = self._gather_a(memories, rings), self._gather_b(memories, rings)
         outputs = (prod(self.m_loops), prod(self.n_loops))
         shape = (self.grid.height, self.ring, *outputs)
@@ -94,6 +96,24 @@ class Mac(Instruction):
                 np.copyto(tile_by_row, product.reshape(tile_by_row.shape))
                 part = acc[:, ring]
                 np.add(part, tile.reshape(part.shape), out=part)
+
+        return run
+
+    def _plan_shared(self, memories: Memories) -> Callable[[], None]:
+        """All PEs' A below each other, times the one B."""
+        height, width = self.grid.height, self.grid.width
+        outputs = (prod(self.m_loops), prod(self.n_loops))
+        one = replace(self, grid=Grid(self.grid.rows, (1,)), b=replace(self.b, col_strides=(0,)))
+        gather_a, gather_b = self._gather_a(memories, width), one._gather_b(memories, 1)
+        acc = memories.lrm_view(Grid((height,), (width,)), (*self.m_loops, *self.n_loops), self.acc)
+        tile = memories.scratch(2, np.int32, (height, width, *outputs))
+        bounds = (MAGNITUDE[self.a.dtype], MAGNITUDE[self.b.dtype])
+
+        def run() -> None:
+            left = gather_a()
+            product = matmul_int8(left.reshape(-1, self.k_local), gather_b()[0], *bounds)
+            np.copyto(tile.transpose(1, 0, 2, 3), product.reshape(width, height, *outputs))
+            np.add(acc, tile.reshape(acc.shape), out=acc)
 
         return run
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import product
 from math import gcd
 from typing import Any
 
@@ -14,6 +16,9 @@ from .requantise import requantise
 from .tiling import Cut, Tiling, divisor
 from .tvm_api import te, tir
 from .windows import Windows
+
+PORT_WORD = 4  # bytes
+MOST_FILTERS = 128  # of a group; with more, a PE has so many products for each byte of a patch that idle ones cost more
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,21 @@ class ConvShape(Windows):
     window_terms: bool = False
     integer: bool = False  # the result is the int32 sum itself
     addend: bool = False  # a value per filter is added after the scaling, in the place of the zero point
+    idle: int = 0  # columns at the end of the kernel whose weights are 0, so that a row of a patch is whole words
+
+    def in_words(self) -> ConvShape:
+        """The same convolution with whole words of taps in a row, where its patches come over the port cheaper by more than the
+        products cost: the port takes a word for four bytes that follow each other, but for each byte of any other count.
+
+        Only where the input is padded anyway, by one or more columns of zeros in the weights.
+        """
+        columns = self.kernel[1]
+        idle = -columns % PORT_WORD
+        few = self.depthwise or (3 * idle <= columns and self.filters <= MOST_FILTERS)
+        if not idle or columns < PORT_WORD - 1 or self.dilations[1] != 1 or not any(self.pads) or not few:
+            return self
+        top, left, bottom, right = self.pads
+        return replace(self, kernel=(self.kernel[0], columns + idle), pads=(top, left, bottom, right + idle), idle=idle)
 
     @property
     def bytes_per_output(self) -> int:
@@ -72,7 +92,7 @@ class ConvShape(Windows):
             * self.filters
             * self.channels
             * self.kernel[0]
-            * self.kernel[1]
+            * (self.kernel[1] - self.idle)
             * self.out[0]
             * self.out[1]
         )
@@ -90,11 +110,11 @@ def convolution(shape: ConvShape) -> Kernel:
         te.reduce_axis((0, n), a) for n, a in ((shape.channels, "c"), (shape.kernel[0], "y"), (shape.kernel[1], "x"))
     ]
 
-    def product(b: Any, g: Any, f: Any, i: Any, j: Any) -> Any:
+    def sums(b: Any, g: Any, f: Any, i: Any, j: Any) -> Any:
         c, y, x = reduced
         return te.sum(patch[b, g, i, j, c, y, x].astype("int32") * w[g, f, c, y, x].astype("int32"), axis=reduced)
 
-    builder.stage("acc", (shape.batch, shape.groups, shape.filters, *shape.out), "bgfij", product)
+    builder.stage("acc", (shape.batch, shape.groups, shape.filters, *shape.out), "bgfij", sums)
     builder.finish()
     return builder.kernel()
 
@@ -211,29 +231,22 @@ class ConvStages:
 
 @lru_cache(maxsize=512)
 def conv_tiling(s: ConvShape, machine: Machine, budget: int) -> Tiling:
-    """Pixels over the rows, filters over the columns, channels round the ring; tiles within the LRM."""
-    room = machine.lrm_bytes * min(budget, 56) // 64
+    """Pixels over the rows; over the columns filters, or more pixels where that brings the patches in faster."""
+    choices = [tiling for make in (_filters_over_columns, _pixels_over_columns) for tiling in make(s, machine, budget)]
+    return min(choices, key=lambda tiling: conv_cycles(s, tiling, machine))
+
+
+def _filters_over_columns(s: ConvShape, machine: Machine, budget: int) -> Iterator[Tiling]:
+    """Channels go round the ring; tiles within the LRM."""
     (oh, ow), taps = s.out, s.kernel[0] * s.kernel[1]
     row_j = divisor(ow, machine.rows)
     row_i = divisor(oh, machine.rows // row_j)
     col = divisor(s.filters, machine.cols)
     ring = divisor(gcd(col, s.channels), col)
-    depth = max(
-        (d for d in range(1, s.channels // ring + 1) if s.channels % (ring * d) == 0 and d * taps <= room // 2),
-        default=1,
-    )
-    left = room - 64
-    outputs = [
-        (i, j, f)
-        for i in _divisors(oh // row_i)
-        for j in _divisors(ow // row_j)
-        for f in _divisors(s.filters // col)
-        if i * j * depth * taps + i * j * f * s.bytes_per_output + f * s.bytes_per_filter + 4 * i * j * s.window_terms
-        <= left
-        and i * j * f <= 256
-    ]
-    i, j, f = max(outputs, key=lambda each: (each[0] * each[1] * each[2], each[1]), default=(1, 1, 1))
-    return {
+    room = lrm_room(machine, budget)
+    depth = _depth(s.channels // ring, taps, room // 2)
+    i, j, f = _outputs(s, (oh // row_i, ow // row_j, s.filters // col), depth * taps, room)
+    yield {
         "b": Cut(step=s.batch),
         "g": Cut(step=s.groups),
         "f": Cut(s.filters // (col * f), col=col, local=f),
@@ -243,6 +256,59 @@ def conv_tiling(s: ConvShape, machine: Machine, budget: int) -> Tiling:
         "y": Cut(local=s.kernel[0]),
         "x": Cut(local=s.kernel[1]),
     }
+
+
+def _pixels_over_columns(s: ConvShape, machine: Machine, budget: int) -> Iterator[Tiling]:
+    """Each PE has its own pixels and all their channels; all PEs read the same weights from the bus."""
+    (oh, ow), taps, room = s.out, s.kernel[0] * s.kernel[1], lrm_room(machine, budget)
+    row, col = divisor(oh, machine.rows), divisor(ow, machine.cols)
+    depth = _depth(s.channels, taps, room // 2)
+    i, j, f = _outputs(s, (oh // row, ow // col, s.filters), depth * taps, room)
+    yield {
+        "b": Cut(step=s.batch),
+        "g": Cut(step=s.groups),
+        "f": Cut(s.filters // f, local=f),
+        "i": Cut(oh // (row * i), row, local=i),
+        "j": Cut(ow // (col * j), col=col, local=j),
+        "c": Cut(s.channels // depth, local=depth),
+        "y": Cut(local=s.kernel[0]),
+        "x": Cut(local=s.kernel[1]),
+    }
+
+
+def lrm_room(machine: Machine, budget: int) -> int:
+    return machine.lrm_bytes * min(budget, 56) // 64
+
+
+def _depth(channels: int, taps: int, room: int) -> int:
+    """Most channels of a patch at a time."""
+    return max((d for d in _divisors(channels) if d * taps <= room), default=1)
+
+
+def _outputs(s: ConvShape, extents: tuple[int, int, int], patch: int, room: int) -> tuple[int, int, int]:
+    """Most outputs (rows, columns, filters) of a PE at a time."""
+    fitting = [
+        (i, j, f)
+        for i, j, f in product(*map(_divisors, extents))
+        if i * j * patch + i * j * f * s.bytes_per_output + f * s.bytes_per_filter + 4 * i * j * s.window_terms
+        <= room - 64
+        and i * j * f <= 256
+    ]
+    return max(fitting, key=lambda each: (each[0] * each[1] * each[2], each[1]), default=(1, 1, 1))
+
+
+def conv_cycles(s: ConvShape, tiling: Tiling, machine: Machine) -> int:
+    """Estimate for one group and image: patches in, products or their weights over the bus, the ring, results out."""
+    i, j, f, c = (tiling[axis] for axis in "ijfc")
+    rows = i.row * j.row
+    tiles, pixels, filters = i.step * j.step * f.step, i.local * j.local, f.local
+    taps = s.kernel[0] * s.kernel[1] * c.local
+    words = taps // PORT_WORD if s.kernel[1] % PORT_WORD == 0 else taps
+    load = pixels * words * rows * c.step
+    bus = filters * -(-taps // PORT_WORD) * c.ring * c.step
+    mac = -(-pixels * filters * taps // machine.macs_per_pe) * c.ring * c.step
+    move = pixels * -(-taps // PORT_WORD) * c.ring * c.step if c.ring > 1 else 0
+    return tiles * (load + max(bus, mac) + move + pixels * filters * rows)
 
 
 @lru_cache(maxsize=512)

@@ -66,6 +66,9 @@ def _piece(nest: Nest, piece: Piece, places: Places, address: int, machine: Mach
     target = _box(nest, nest.target, piece, places)
     if piece.source is None:
         shape, (target,) = _merged(piece.shape, target)
+        if target.strides == (SIZES[dtype],):
+            yield from _fill_line(shape[0], target, piece.fill, address, dtype, machine)
+            return
         yield from _fill(_cuts(shape, machine), target, piece.fill, address, dtype)
         return
     shape, (target, source) = _merged(piece.shape, target, _box(nest, piece.source, piece, places))
@@ -94,6 +97,28 @@ def _fill(cuts: list[Cut], target: _Box, value: int, address: int, dtype: str) -
     yield Alu("mov", grid, loops, lrm, Imm(value))
     for step in product(*(range(cut.step) for cut in cuts)):
         yield Store(grid, loops, _operand(cuts, target, step, dtype), lrm)
+
+
+def _fill_line(
+    count: int, target: _Box, value: int, address: int, dtype: str, machine: Machine
+) -> Iterator[Instruction]:
+    """``count`` elements that follow each other: the whole array while they last, then a part of it, a row, a PE."""
+    size = SIZES[dtype]
+    lrm, width = Lrm(address, dtype, (size,)), min(count, PIECE)
+    places, tail = divmod(count, width)  # pieces of one PE
+    steps, rest = divmod(places, machine.pes)
+    grids = [*[(machine.rows, machine.cols)] * steps, (rest // machine.cols, machine.cols), (1, rest % machine.cols)]
+    used = [(rows, columns) for rows, columns in grids if rows * columns]
+    yield Alu(
+        "mov", Grid((max(rows for rows, _ in used),), (max(columns for _, columns in used),)), (width,), lrm, Imm(value)
+    )
+    start = target.address
+    for rows, columns in used:
+        strides = (columns * width * size,), (width * size,), (size,)
+        yield Store(Grid((rows,), (columns,)), (width,), ParamOcm(start, dtype, *strides, target.param), lrm)
+        start += rows * columns * width * size
+    if tail:
+        yield Store(Grid((1,), (1,)), (tail,), ParamOcm(start, dtype, (0,), (0,), (size,), target.param), lrm)
 
 
 def _copy(cuts: list[Cut], target: _Box, source: _Box, address: int, dtype: str) -> Iterator[Instruction]:

@@ -92,7 +92,10 @@ def conv_constants(node: Node, graph: Graph, shape: ConvShape) -> tuple[dict[str
         zeros = np.asarray(quantized(w).zero_point, np.int32)
         constants["w_zero"] = np.broadcast_to(zeros, (w.shape[0],))
     constants = {name: array.reshape(filters) for name, array in constants.items()}
-    return {**constants, "W": w.data.reshape(*filters, shape.channels, *shape.kernel)}, scalars
+    rows, columns = shape.kernel
+    taps = w.data.reshape(*filters, shape.channels, rows, columns - shape.idle)
+    weights = np.pad(taps, [(0, 0)] * 4 + [(0, shape.idle)])
+    return {**constants, "W": weights}, scalars
 
 
 def conv_shape(node: Node, graph: Graph, bias: bool, rounding: str) -> ConvShape:
@@ -126,7 +129,7 @@ def conv_shape(node: Node, graph: Graph, bias: bool, rounding: str) -> ConvShape
         window_terms=any(node.inputs[FIRST_SUM[node.op] :]),
         integer=node.op in INTEGER,
         addend=real_bias(node, graph) is not None,
-    )
+    ).in_words()
 
 
 Pair = tuple[int, int]
