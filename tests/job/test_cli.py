@@ -167,3 +167,19 @@ def test_errors_go_to_standard_error_in_one_paragraph(tmp_path: Path) -> None:
     assert done.stdout == ""
     assert done.stderr.startswith("Error: ")
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+TERMINATED = """
+import os, signal, sys
+from epu.cli import exit_on_terminate
+from epu.files import whole_file
+exit_on_terminate()
+with whole_file(sys.argv[1]) as path:
+    path.write_bytes(b"half")
+    os.kill(os.getpid(), signal.SIGTERM)
+"""
+
+
+def test_termination_leaves_no_half_written_file(tmp_path: Path) -> None:
+    ended = subprocess.run([sys.executable, "-c", TERMINATED, str(tmp_path / "report.json")], check=False)
+    assert (ended.returncode, list(tmp_path.iterdir())) == (143, [])

@@ -7,7 +7,9 @@ import itertools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
+from functools import cache
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from epu.errors import ConfigError
@@ -35,8 +37,8 @@ class Point:
         return " ".join(f"{name}={value}" for name, value in self.options)
 
     def key(self, model_digest: str) -> str:
-        """Names the measurement: another model, machine, rounding or version of EPU gives another key."""
-        told = json.dumps([model_digest, self.options, self.rounding, version("epu")])
+        """Names the measurement: another model, machine, rounding or other code of EPU gives another key."""
+        told = json.dumps([model_digest, self.options, self.rounding, code_digest()])
         return hashlib.sha256(told.encode()).hexdigest()[:20]
 
 
@@ -47,6 +49,17 @@ def grid_of(choices: Mapping[str, Sequence[Any]], rounding: str = "exact") -> li
             raise ConfigError(f"sweep: {name} must be a list of different values, found {list(values)}. Correct it.")
     names = list(choices)
     return [Point(tuple(zip(names, values)), rounding) for values in itertools.product(*choices.values())]
+
+
+@cache
+def code_digest() -> str:
+    """Digest of EPU's own Python files: a changed kernel or planner measures anew."""
+    total = hashlib.sha256()
+    for package in ("epu", "epu.simulator", "epu.tir_schedules", "epu.relay_passes"):
+        (folder,) = import_module(package).__path__
+        for path in sorted(Path(folder).rglob("*.py")):
+            total.update(path.read_bytes())
+    return total.hexdigest()
 
 
 def digest(*parts: bytes | None) -> str:
