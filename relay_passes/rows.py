@@ -11,6 +11,7 @@ from epu.graph import Float
 from epu.relay_passes.draft import Draft, Use, const_array, named, quantized, refuse
 from epu.relay_passes.onnx_custom import RELAY_OP, custom_row
 from epu.relay_passes.relay_view import Const, Operand, Step, same_onnx_node
+from epu.relay_passes.rows_codes import clipped_codes, of_clip, of_maximum, of_minimum, of_relu
 from epu.relay_passes.rows_linear import linear_draft
 from epu.relay_passes.rows_moves import MOVES
 from epu.relay_passes.rows_spelled import spelled
@@ -239,7 +240,7 @@ def _concat_axis(step: Step) -> dict[str, Any]:
 
 
 RESHAPES = ("reshape", "squeeze", "expand_dims", "nn.batch_flatten")
-FLOAT_BINARY = {"add": "Add", "subtract": "Sub", "multiply": "Mul", "divide": "Div", "maximum": "Max", "minimum": "Min"}
+FLOAT_BINARY = {"add": "Add", "subtract": "Sub", "multiply": "Mul", "divide": "Div"}
 FLOAT_UNARY = {
     "sqrt": "Sqrt",
     "exp": "Exp",
@@ -272,11 +273,13 @@ ROWS: dict[str, tuple[Row, ...]] = {
     **{name: (_simple(op, _reduce_attributes),) for name, op in EXTREMES.items()},
     **{name: (_float_only(op),) for name, op in COMPARISONS.items()},
     **{name: (_simple(op),) for name, op in LOGIC.items()},
+    "maximum": (clipped_codes(of_maximum), _float_only("Max")),
+    "minimum": (clipped_codes(of_minimum), _float_only("Min")),
     "power": (_power,),
-    "nn.relu": (_relu,),
+    "nn.relu": (clipped_codes(of_relu), _relu),
     "nn.prelu": (_prelu,),
     "nn.leaky_relu": (_float_only("LeakyRelu", _alpha),),
-    "clip": (_hard_sigmoid, _float_only("Clip", _clip_attributes)),
+    "clip": (clipped_codes(of_clip), _hard_sigmoid, _float_only("Clip", _clip_attributes)),
     "nn.softmax": (_float_only("Softmax", _softmax_axis),),
     "nn.layer_norm": (_float_only("LayerNormalization", _layer_norm_attributes),),
     **{f"nn.max_pool{rank}d": (_simple("MaxPool", _pool_attributes),) for rank in (1, 2)},
