@@ -128,7 +128,9 @@ class _Axes:
         for block in self.blocks:
             names = [self.of((block.name, loop)) for loop in range(len(block.extents))]
             if len(set(names)) < len(names):
-                raise ValueError(f"the loops of block '{block.name}' must be different axes, found one tensor read along two")
+                raise ValueError(
+                    f"the loops of block '{block.name}' must be different axes, found one tensor read along two"
+                )
             self.extents.update(zip(names, block.extents))
         self._require_whole()
 
