@@ -205,7 +205,7 @@ def _linear(draft: Draft, inner: Draft, uses: list[Use]) -> bool:
 
 
 def is_product(inner: Draft, uses: list[Use]) -> bool:
-    """Bytes; per-tensor data; weights with scales per output channel at most; constant filters; sums that fit int32; no vectors."""
+    """Bytes; per-tensor data; weights with scales per output channel at most; constant filters; sums within int32; no vectors."""
     data, weight = (use.want for use in uses[:2])
     if not isinstance(data, Quantized) or data.axis is not None or not isinstance(weight, Quantized):
         return False
