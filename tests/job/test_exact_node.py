@@ -103,6 +103,6 @@ def test_functions_that_the_reference_lacks_or_keeps_in_float32(
     )
 
 
-@pytest.mark.parametrize("attributes", [{"ceil_mode": 1}, {"auto_pad": "SAME_UPPER"}])
+@pytest.mark.parametrize("attributes", [{"ceil_mode": 1, "strides": [2]}, {"auto_pad": "SAME_UPPER"}])
 def test_other_windows_are_left_to_the_reference(attributes: dict[str, Any]) -> None:
     assert float64_function(helper.make_node("AveragePool", ["x"], ["y"], kernel_shape=[2], **attributes)) is None
