@@ -128,10 +128,10 @@ def graph_views(compiled: Compiled) -> dict[str, str]:
 
 
 def _made(compiled: Compiled) -> set[str]:
-    """What a program holds under its own name."""
-    buffers = {each.name for each in program_buffers(compiled.program)}
-    taps = {tap.tensor for tap in compiled.program.debug.taps}
-    return buffers | taps | {name for node in compiled.graph.nodes for name in node.outputs}
+    """What a program shows under its own name."""
+    buffers, debug = {each.name for each in program_buffers(compiled.program)}, compiled.program.debug
+    shown = {each.tensor for each in (*debug.taps, *debug.derived, *debug.moved)}
+    return buffers | shown | {name for node in compiled.graph.nodes for name in node.outputs}
 
 
 def with_viewed(compiled: Compiled, ort: Tensors) -> Tensors:
