@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
-from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -109,21 +107,10 @@ def sorted_nodes(model: ModelProto) -> list[tuple[NodeProto, str]]:
 
     ONNX asks for that order, but ONNX Runtime's QDQ quantiser does not write it.
     """
+    from epu.onnx_order import node_order
+
     nodes = list(zip(model.graph.node, node_names(model)))
-    makers = {output: index for index, (node, _) in enumerate(nodes) for output in node.output if output}
-    waiting = [len({makers[name] for name in node.input if name in makers}) for node, _ in nodes]
-    readers: dict[int, set[int]] = defaultdict(set)
-    for index, (node, _) in enumerate(nodes):
-        for name in node.input:
-            readers[makers.get(name, -1)].add(index)
-    ready, order = [index for index, count in enumerate(waiting) if count == 0], []
-    while ready:
-        order.append(heappop(ready))
-        for reader in readers[order[-1]]:
-            waiting[reader] -= 1
-            if waiting[reader] == 0:
-                heappush(ready, reader)
-    return [nodes[index] for index in order]
+    return [nodes[index] for index in node_order(list(model.graph.node))]
 
 
 def _initializers(model: ModelProto) -> dict[str, Value]:

@@ -78,7 +78,7 @@ def bisect(
     require_absent(target)
     arrays = job._inputs(inputs)
     result = job.validate_ort_iss(arrays, progress=progress)
-    divergence = first_divergence(result, job.chain.model)
+    divergence = first_divergence(result)
     if divergence is None:
         return None
     for nodes, sources in _candidates(job, arrays, divergence):

@@ -35,16 +35,14 @@ class Divergence:
     row: Row
 
 
-def first_divergence(result: ValidationResult, model: onnx.ModelProto) -> Divergence | None:
-    """The first node, with the nodes in an order of computation, that is wrong; where none is, the first that leaves its gate.
+def first_divergence(result: ValidationResult) -> Divergence | None:
+    """The first node in the model's order that is wrong; where none is, the first that leaves its gate.
 
     A node is wrong where ISS and golden differ, or where a mismatch of the free run or of the node alone has no reason.
     """
-    order = {name: index for index, name in enumerate(tensors_in_order(model))}
     golden = set(result.evidence.golden_differs)
     free = [each for each in result.evidence.comparisons if each.mode == END_TO_END]
     alone = {each.output: each for each in result.evidence.comparisons if each.mode == ISOLATED}
-    free.sort(key=lambda each: order.get(each.output.tensor, len(order)))
     wrong = (each for each in free if _is_wrong(each, alone.get(each.output), golden))
     first = next(wrong, None)
     if first is not None:
@@ -63,20 +61,6 @@ def _divergence(free: Comparison, alone: Comparison | None, golden: set[str], is
     why = GOLDEN if free.output.tensor in golden else comment(shown.row["reasons"])
     output = free.output
     return Divergence(output.node, output.op, output.tensor, output.label, why, is_wrong, shown.row)
-
-
-def tensors_in_order(model: onnx.ModelProto) -> list[str]:
-    """Tensors that nodes make, each after those that its node reads; the file's order where that is one."""
-    waiting = {id(node): node for node in model.graph.node}
-    made = {name for node in model.graph.node for name in node.output if name}
-    found: dict[str, None] = {}
-    while waiting:
-        ready = [node for node in waiting.values() if all(n in found or n not in made for n in reads_of(node))]
-        assert ready, "load_model lets no cycle pass"
-        for node in ready:
-            del waiting[id(node)]
-            found.update(dict.fromkeys(name for name in node.output if name))
-    return list(found)
 
 
 def parts_around(chain: Chain, node: str) -> Iterator[list[onnx.NodeProto]]:

@@ -130,8 +130,9 @@ def graph_views(compiled: Compiled) -> dict[str, str]:
 def _made(compiled: Compiled) -> set[str]:
     """What a program shows under its own name."""
     buffers, debug = {each.name for each in program_buffers(compiled.program)}, compiled.program.debug
-    shown = {each.tensor for each in (*debug.taps, *debug.derived, *debug.moved)}
-    return buffers | shown | {name for node in compiled.graph.nodes for name in node.outputs}
+    taps = {each.tensor for each in debug.taps}
+    others = {each.tensor for each in debug.derived} | {each.tensor for each in debug.moved}
+    return buffers | taps | others | {name for node in compiled.graph.nodes for name in node.outputs}
 
 
 def with_viewed(compiled: Compiled, ort: Tensors) -> Tensors:

@@ -17,7 +17,7 @@ def sort_nodes(model: onnx.ModelProto) -> None:
     ONNX asks for the order, but not every exporter writes it. Raises UserError where nodes read each other in a circle.
     """
     nodes = list(model.graph.node)
-    order = _order(nodes)
+    order = node_order(nodes)
     if order == sorted(order) and len(order) == len(nodes):
         return
     if len(order) < len(nodes):
@@ -30,7 +30,7 @@ def sort_nodes(model: onnx.ModelProto) -> None:
     model.graph.node.extend(nodes[index] for index in order)
 
 
-def _order(nodes: list[onnx.NodeProto]) -> list[int]:
+def node_order(nodes: list[onnx.NodeProto]) -> list[int]:
     """Indices of the nodes that can be put in order, the first of the file first."""
     makers = {name: index for index, node in enumerate(nodes) for name in node.output if name}
     read = [{makers[name] for name in _reads(node) if name in makers} for node in nodes]

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from epu import compiler
 from epu.bisect import bisect
 from epu.cli.group import epu
-from epu.divergence import GOLDEN, tensors_in_order
+from epu.divergence import GOLDEN
 from epu.errors import UserError
 from epu.graph import Graph
 from epu.hw_config import HWConfig
@@ -195,10 +195,3 @@ def test_a_tensor_inside_a_table_is_shown_by_the_same_table(tmp_path: Path) -> N
     assert (found.divergence.tensor, found.divergence.is_wrong) == ("c", False)
     assert found.folder is not None
     assert found.nodes == 3
-
-
-def test_tensors_come_after_what_their_node_reads() -> None:
-    nodes = [onnx.helper.make_node("Add", ["b", "a"], ["c"]), onnx.helper.make_node("Relu", ["a"], ["b"])]
-    ends = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, (1,)) for name in "ac"]
-    model = onnx.helper.make_model(onnx.helper.make_graph(nodes, "backwards", ends[:1], ends[1:]))
-    assert tensors_in_order(model) == ["b", "c"]
